@@ -1,0 +1,15 @@
+"""Parallel-in-time MALA for PyMC: whole windows of a chain solved at once, exactly.
+
+>>> import pymc as pm
+>>> from pymc_deer import DeerMALA
+>>> with pm.Model() as model:
+...     x = pm.Normal("x")
+...     step = DeerMALA()
+"""
+
+from importlib.metadata import version
+
+from pymc_deer.step import DeerMALA
+
+__version__ = version("pymc-deer")
+__all__ = ["DeerMALA", "__version__"]

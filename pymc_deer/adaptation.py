@@ -1,0 +1,249 @@
+"""Warm-up: step size, metric and steps per draw, adapted between stretches of chain.
+
+Within a stretch nothing changes, so that it can be solved in windows. What is decided here follows
+from the tape alone, never from timings.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pymc_deer.backends.base import Trajectory, Tuning
+from pymc_deer.metric import Metric, MetricKind, identity_metric
+from pymc_deer.metric_estimate import Moments, estimate_metric
+
+WARMUP_STEPS_PER_DRAW = 10
+"""Transitions for each recorded draw of warm-up when ``steps_per_draw`` is ``auto``."""
+
+_MAX_STEPS_PER_DRAW = 64
+_FIRST_WINDOW = 50
+_FINAL_SHARE = 0.1
+_STRETCHES_PER_WINDOW = 25
+_DEFAULT_STEP_SIZE = 0.5
+
+
+@dataclass
+class DualAveraging:
+    """Nesterov's dual averaging of the log step size (Hoffman and Gelman 2014, section 3.2.1).
+
+    One update sees the mean acceptance of a whole stretch, less noisy than a single transition;
+    hence the shorter memory (t0 = 5 instead of 10) and a centre at the current step size instead
+    of ten times as much.
+    """
+
+    target: float
+    log_centre: float
+    gamma: float = 0.05
+    t0: float = 5.0
+    kappa: float = 0.75
+    count: int = 0
+    error: float = 0.0
+    log_average: float = 0.0
+
+    @classmethod
+    def at(cls, step_size: float, target: float) -> "DualAveraging":
+        return cls(target, float(np.log(step_size)), log_average=float(np.log(step_size)))
+
+    @property
+    def current(self) -> float:
+        """Step size to try next."""
+        shift = np.sqrt(self.count) / self.gamma * self.error
+        return float(np.exp(self.log_centre - shift))
+
+    @property
+    def average(self) -> float:
+        """Step size to keep."""
+        return float(np.exp(self.log_average))
+
+    def update(self, acceptance_rate: float) -> None:
+        self.count += 1
+        weight = 1.0 / (self.count + self.t0)
+        self.error += weight * (self.target - acceptance_rate - self.error)
+        share = self.count**-self.kappa
+        self.log_average += share * (np.log(self.current) - self.log_average)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A piece of warm-up in which nothing is adapted."""
+
+    n_draws: int
+    learns_metric: bool
+    ends_window: bool
+
+
+def warmup_schedule(n_draws: int, steps_per_draw: int) -> list[Stretch]:
+    """Stretches of warm-up: windows of doubling length, each cut into pieces.
+
+    The step size is adapted after every stretch, the metric after every window from that window's
+    draws alone: the early ones are still on their way to the typical set. The last tenth adapts
+    the step size to the final metric.
+
+    Parameters
+    ----------
+    n_draws
+        Recorded draws of warm-up.
+    steps_per_draw
+        Transitions for each; window lengths are counted in transitions.
+    """
+    n_final = max(1, round(_FINAL_SHARE * n_draws)) if n_draws > 1 else n_draws
+    n_learning = n_draws - n_final
+    windows = []
+    length = max(1, round(_FIRST_WINDOW / steps_per_draw))
+    while n_learning > 0:
+        # A window too short to double is joined to the one before it.
+        size = n_learning if n_learning < 3 * length else length
+        windows.append((size, True))
+        n_learning -= size
+        length *= 2
+    if n_final:
+        windows.append((n_final, False))
+
+    stretches = []
+    for size, learns in windows:
+        piece = max(1, size // _STRETCHES_PER_WINDOW)
+        sizes = [piece] * (size // piece)
+        sizes[-1] += size % piece
+        for i, n in enumerate(sizes):
+            # The first fifth of a window forgets the metric and step size before it.
+            learning = learns and (i + 1 > len(sizes) // 5)
+            stretches.append(Stretch(n, learning, learns and i == len(sizes) - 1))
+    return stretches
+
+
+@dataclass
+class Warmup:
+    """State of one chain's adaptation; plain numbers and arrays, cheap to copy.
+
+    Attributes
+    ----------
+    tuning
+        What the next stretch is run with.
+    steps_per_draw
+        Transitions for each recorded draw, once warm-up is over.
+    """
+
+    tuning: Tuning
+    steps_per_draw: int
+    schedule: list[Stretch]
+    dual_averaging: DualAveraging | None
+    adapts_metric: bool
+    adapts_steps: bool
+    done: int = 0
+    position: int = 0
+    accepted: float = 0.0
+    seen: int = 0
+    moments: Moments | None = None
+    means: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def draws_to_boundary(self) -> int:
+        """Draws until something is adapted; 0 once the schedule is through."""
+        if self.done == len(self.schedule):
+            return 0
+        return self.schedule[self.done].n_draws - self.position
+
+    def observe(self, trajectory: Trajectory, n_draws: int) -> None:
+        """Learn from a solved stretch of at most ``draws_to_boundary`` draws."""
+        if self.done == len(self.schedule):
+            return
+        stretch = self.schedule[self.done]
+        self.accepted += float(acceptance_rates(trajectory.log_alpha).sum())
+        self.seen += len(trajectory)
+        if stretch.learns_metric:
+            batch = Moments.of(trajectory.z, trajectory.dlogp, self.tuning.metric.kind)
+            self.moments = batch if self.moments is None else self.moments.merged(batch)
+            self.means.append(trajectory.z.mean(axis=0, dtype=float))
+        self.position += n_draws
+        if self.position >= stretch.n_draws:
+            self._end_stretch(stretch)
+
+    def finish(self) -> None:
+        """Fix the tuned values for the draws to keep."""
+        if self.dual_averaging is not None and self.dual_averaging.count:
+            self._set(step_size=self.dual_averaging.average)
+        self.done = len(self.schedule)
+        self.moments, self.means = None, []
+
+    def _end_stretch(self, stretch: Stretch) -> None:
+        if self.dual_averaging is not None:
+            self.dual_averaging.update(self.accepted / self.seen)
+            self._set(step_size=self.dual_averaging.current)
+        if stretch.ends_window and self.moments is not None:
+            self._end_window(self.moments)
+            self.moments, self.means = None, []
+        self.done += 1
+        self.position, self.accepted, self.seen = 0, 0.0, 0
+
+    def _end_window(self, moments: Moments) -> None:
+        if self.adapts_steps:
+            self.steps_per_draw = steps_per_draw(moments, self.means)
+        if not self.adapts_metric:
+            return
+        self._set(metric=estimate_metric(moments, self.tuning.metric))
+        if self.dual_averaging is not None:
+            average = self.dual_averaging.average
+            self.dual_averaging = DualAveraging.at(average, self.dual_averaging.target)
+            self._set(step_size=average)
+
+    def _set(self, step_size: float | None = None, metric: Metric | None = None) -> None:
+        self.tuning = Tuning(
+            step_size=self.tuning.step_size if step_size is None else step_size,
+            curvature=self.tuning.curvature,
+            metric=self.tuning.metric if metric is None else metric,
+        )
+
+
+def start_warmup(
+    size: int,
+    n_tune: int,
+    *,
+    kind: MetricKind,
+    factor: np.ndarray | None,
+    step_size: float | None,
+    target_accept: float,
+    curvature: float,
+    steps_per_draw: int | None,
+) -> Warmup:
+    """Adaptation at the start of a chain: whatever the user fixed stays fixed.
+
+    Parameters
+    ----------
+    size, n_tune
+        Dimension D and number of recorded warm-up draws.
+    kind, factor
+        Kind of metric, and its factor if the user gave one.
+    step_size, steps_per_draw
+        None to adapt them.
+    """
+    metric = identity_metric(kind, size) if factor is None else Metric(np.zeros(size), factor)
+    first = _DEFAULT_STEP_SIZE if step_size is None else step_size
+    steps = WARMUP_STEPS_PER_DRAW if steps_per_draw is None else steps_per_draw
+    return Warmup(
+        tuning=Tuning(first, curvature, metric),
+        steps_per_draw=steps,
+        schedule=warmup_schedule(n_tune, steps),
+        dual_averaging=None if step_size is not None else DualAveraging.at(first, target_accept),
+        adapts_metric=factor is None,
+        adapts_steps=steps_per_draw is None,
+    )
+
+
+def acceptance_rates(log_alpha: np.ndarray) -> np.ndarray:
+    """Acceptance probabilities; 0 where the ratio is NaN or +inf, as the kernel rejects those."""
+    finite = np.where(log_alpha < np.inf, log_alpha, -np.inf)
+    return np.exp(np.minimum(finite, 0.0))
+
+
+def steps_per_draw(moments: Moments, means: list[np.ndarray]) -> int:
+    """Transitions after which a draw of the slowest coordinate is worth half an independent one.
+
+    Its integrated autocorrelation time, by batch means (Geyer 1992), halved.
+    """
+    if len(means) < 2:
+        return WARMUP_STEPS_PER_DRAW
+    length = moments.count / len(means)
+    between = np.var(np.array(means), axis=0, ddof=1)
+    within = np.maximum(moments.z_variance, np.finfo(float).tiny)
+    time = float(np.max(length * between / within))
+    return int(np.clip(round(time / 2), 1, _MAX_STEPS_PER_DRAW))

@@ -1,0 +1,57 @@
+"""Backends: a density graph becomes a compiled solver.
+
+A backend's module is imported when it is first asked for, so that neither Numba nor JAX is needed
+by a user of the other.
+"""
+
+import importlib.util
+import sys
+
+from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.density import Density
+from pymc_deer.options import BackendName
+from pymc_deer.status import BackendError
+from pymc_deer.sweep import SweepSpec
+
+_INSTALL = {"numba": "pip install numba", "jax": "pip install jax"}
+_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin", "jax_plugins.xla_cuda13")
+
+
+def resolve_backend(name: BackendName) -> BackendName:
+    """``auto`` is JAX where it has a GPU to run on, otherwise Numba.
+
+    Raises
+    ------
+    BackendError
+        If the backend is not installed, with the command that installs it.
+    """
+    if name == "auto":
+        name = "jax" if _jax_has_gpu() else "numba"
+    if importlib.util.find_spec(name) is None:
+        raise BackendError(f"The {name} backend needs {name}: {_INSTALL[name]}")
+    return name
+
+
+def make_solver(
+    backend: BackendName, density: Density, spec: SweepSpec, plan: WindowPlan
+) -> Solver:
+    """A solver of the given backend, ``numba`` or ``jax``; it compiles when first used."""
+    if backend == "jax":
+        from pymc_deer.backends.jax import JaxSolver
+
+        return JaxSolver(density, spec, plan)
+    from pymc_deer.backends.numba import NumbaSolver
+
+    return NumbaSolver(density, spec, plan)
+
+
+def _jax_has_gpu() -> bool:
+    # Importing JAX starts threads that do not survive a fork: look for a GPU plugin first.
+    plugin = any(importlib.util.find_spec(p.split(".")[0]) is not None for p in _PLUGINS)
+    if not plugin and "jax" not in sys.modules:
+        return False
+    if importlib.util.find_spec("jax") is None:
+        return False
+    import jax
+
+    return jax.default_backend() == "gpu"

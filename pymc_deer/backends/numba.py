@@ -1,0 +1,218 @@
+"""The Numba backend: both loops, over steps and over sweeps, are compiled around the graph."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+import numba
+import numpy as np
+import pytensor
+from pytensor.compile.mode import get_mode
+from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_function_src
+from pytensor.link.numba.dispatch.basic import numba_njit
+from threadpoolctl import ThreadpoolController
+
+import pymc_deer.batch_numba
+import pymc_deer.scan_numba  # noqa: F401
+from pymc_deer.backends.base import Buffers, Solver, Tuning
+from pymc_deer.batch import Batching
+from pymc_deer.jacobian import unit_probes
+from pymc_deer.noise import Tape
+from pymc_deer.sweep import Program, build_sequential, build_sweep
+
+_BLOCK = 32
+"""States a thread evaluates at once: few enough for the temporaries to stay in its cache, enough
+for the matrix products to be efficient (measured flat between 16 and 128)."""
+
+_SEQUENTIAL = """
+def run(start, xi, log_u, first, step_size, mu, factor, out_z, out_logp, out_dlogp, out_log_alpha,
+        params):
+    still = np.zeros_like(start)
+    zero = np.zeros_like(step_size)
+    # A step of size 0 that is always accepted evaluates the density where the chain stands; the
+    # Metropolis ratio against logp = 0 is logp itself, finite or not.
+    z, _, dlogp, logp = step(
+        start, zero, still, still, np.full_like(zero, -np.inf), zero, mu, factor, *params
+    )
+    for t in range(first, len(log_u)):
+        z, logp, dlogp, log_alpha = step(
+            z, logp, dlogp, xi[t], np.asarray(log_u[t]), step_size, mu, factor, *params
+        )
+        out_z[t] = z
+        out_logp[t] = logp.item()
+        out_dlogp[t] = dlogp
+        out_log_alpha[t] = log_alpha.item()
+"""
+
+_WINDOWED = """
+def run(start, xi, log_u, window, max_sweeps, probe_rng, probes, step_size, curvature, tol,
+        blocking, mu, factor, out_z, out_logp, out_dlogp, out_log_alpha, params):
+    n = len(log_u)
+    guess = np.empty((min(window, n), len(start)), dtype=start.dtype)
+    guess[:] = start
+    done, sweeps = 0, 0
+    while done < n and sweeps < max_sweeps:
+        width = min(window, n - done)
+        end = done + width
+        {draw_probes}
+        guess, states, logp, dlogp, log_alpha, committed = sweep(
+            guess[:width], start, xi[done:end], log_u[done:end], probes, step_size, curvature,
+            tol, blocking, mu, factor, *params
+        )
+        k = committed.item()
+        out_z[done : done + k] = states[:k]
+        out_logp[done : done + k] = logp[:k]
+        out_dlogp[done : done + k] = dlogp[:k]
+        out_log_alpha[done : done + k] = log_alpha[:k]
+        start = states[k - 1].copy()
+        # Slide: the guess for steps not seen before is where the window ends now.
+        last = guess[width - 1].copy()
+        for t in range(width - k):
+            guess[t] = guess[t + k]
+        for t in range(width - k, width):
+            guess[t] = last
+        done += k
+        sweeps += 1
+    return done, sweeps
+"""
+
+_DRAW_PROBES = (
+    "probes = np.where(probe_rng.random((width, probes.shape[1], probes.shape[2])) < 0.5, "
+    "-1.0, 1.0).astype(start.dtype)"
+)
+
+
+class NumbaSolver(Solver):
+    """Chains on the CPU, compiled by Numba; compiled code is cached on disk by PyTensor."""
+
+    name = "numba"
+
+    def _sequential(
+        self,
+        start: np.ndarray,
+        tape: Tape,
+        tuning: Tuning,
+        params: Sequence[np.ndarray],
+        buffers: Buffers,
+        first: int,
+    ) -> None:
+        self._run_sequential(
+            start,
+            tape.xi,
+            tape.log_u,
+            first,
+            self._scalar(tuning.step_size),
+            *_writeable((tuning.metric.mu, tuning.metric.factor)),
+            buffers.z,
+            buffers.logp,
+            buffers.dlogp,
+            buffers.log_alpha,
+            _writeable(params),
+        )
+
+    def _windowed(
+        self,
+        start: np.ndarray,
+        tape: Tape,
+        tuning: Tuning,
+        params: Sequence[np.ndarray],
+        probe_rng: np.random.Generator,
+        buffers: Buffers,
+    ) -> tuple[int, int]:
+        n_threads = available_threads()
+        run = self._run_threaded if n_threads > 1 else self._run_serial
+        arguments = (
+            start,
+            tape.xi,
+            tape.log_u,
+            self.plan.window,
+            self.sweep_budget(len(tape)),
+            probe_rng,
+            self._probes,
+            self._scalar(tuning.step_size),
+            self._scalar(tuning.curvature),
+            self._scalar(self.plan.tol),
+            np.array([_BLOCK, n_threads]),
+            *_writeable((tuning.metric.mu, tuning.metric.factor)),
+            buffers.z,
+            buffers.logp,
+            buffers.dlogp,
+            buffers.log_alpha,
+            _writeable(params),
+        )
+        if n_threads == 1:
+            return run(*arguments)
+        # Our threads each call BLAS; threads of its own on top would only get in the way.
+        with self._threadpools.limit(limits=1, user_api="blas"):
+            return run(*arguments)
+
+    @cached_property
+    def _run_sequential(self) -> Callable[..., None]:
+        step = _compile(build_sequential(self.density, self.spec))
+        return _compile_loop(_SEQUENTIAL, "step", step)
+
+    @cached_property
+    def _run_serial(self) -> Callable[..., tuple[int, int]]:
+        return self._compile_windowed(threaded=False)
+
+    @cached_property
+    def _run_threaded(self) -> Callable[..., tuple[int, int]]:
+        return self._compile_windowed(threaded=True)
+
+    def _compile_windowed(self, threaded: bool) -> Callable[..., tuple[int, int]]:
+        draw = _DRAW_PROBES if self.spec.rule == "stochastic" else "pass"
+        source = _WINDOWED.format(draw_probes=draw)
+        self.batching = "vectorized"
+        sweep = _compile(build_sweep(self.density, self.spec, self.batching, threaded=threaded))
+        return _compile_loop(source, "sweep", sweep)
+
+    @cached_property
+    def _probes(self) -> np.ndarray:
+        size, dtype = self.density.size, self.density.dtype
+        if self.spec.rule == "exact":
+            return unit_probes(size, dtype)
+        return np.empty((1, self.spec.n_probes(size), size), dtype=dtype)
+
+    @cached_property
+    def _threadpools(self) -> ThreadpoolController:
+        return ThreadpoolController()
+
+    def _scalar(self, value: float) -> np.ndarray:
+        return np.asarray(value, dtype=self.density.dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        compiled = ("_run_sequential", "_run_serial", "_run_threaded", "_threadpools")
+        return {k: v for k, v in self.__dict__.items() if k not in compiled}
+
+
+def available_threads() -> int:
+    """Threads a window may be spread over: 1 in a worker process, whose siblings run chains."""
+    if multiprocessing.parent_process() is not None:
+        return 1
+    return min(numba.config.NUMBA_NUM_THREADS, len(os.sched_getaffinity(0)))
+
+
+def _compile(program: Program) -> Any:
+    """The program as a Numba function; CheckParameterValue becomes logp = -inf, not an exception."""
+    mode = get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
+    function = pytensor.function(
+        program.inputs, program.outputs, mode=mode, on_unused_input="ignore", trust_input=True
+    )
+    return function.vm.jit_fn
+
+
+def _compile_loop(source: str, inner_name: str, inner: Any) -> Callable[..., Any]:
+    """Compile a loop around `inner`, cached on disk wherever `inner` itself can be."""
+    inner_key = CACHED_SRC_FUNCTIONS.get(inner.py_func)
+    key = inner_key and sha256(f"{source} {inner_key}".encode()).hexdigest()
+    env = {"__name__": __name__, "np": np, inner_name: inner}
+    function = compile_numba_function_src(source, "run", env, cache_key=key)
+    return numba_njit(function, final_function=True, cache=key is not None)
+
+
+def _writeable(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Contiguous, writeable arrays: Numba compiles anew for any other kind."""
+    return tuple(np.require(a, requirements=("C", "W")) for a in arrays)

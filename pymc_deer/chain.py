@@ -1,0 +1,219 @@
+"""One chain, stretch by stretch: tape, solver and warm-up put together.
+
+A stretch is solved in one call and handed out draw by draw. The chain's own record stays at the
+start of the stretch until all its draws are out, so that the record is small and complete: from it
+the same stretch can be solved again and taken up in the middle.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from pymc_deer.adaptation import Warmup, acceptance_rates
+from pymc_deer.backends.base import Solver, Trajectory, Tuning
+from pymc_deer.noise import Tape, draw_tape
+
+_DIVERGENCE = 1000.0
+"""Energy error from which a transition counts as divergent, as in PyMC and Stan."""
+
+_STRETCH_SECONDS = 0.2
+"""How long a stretch may take: progress bars move and interrupts are heard between stretches."""
+
+
+@dataclass
+class Streams:
+    """The chain's random generators, one for each use."""
+
+    normal: np.random.Generator
+    uniform: np.random.Generator
+    probes: np.random.Generator
+    start: np.random.Generator
+
+    @classmethod
+    def spawn(cls, rng: np.random.Generator) -> "Streams":
+        return cls(*rng.spawn(4))
+
+    def tape(self, n: int, size: int) -> Tape:
+        """The next n rows of the noise tape."""
+        return draw_tape(self.normal, self.uniform, n, size)
+
+
+@dataclass
+class ChainRecord:
+    """All that is needed to go on with a chain; plain arrays and numbers.
+
+    Attributes
+    ----------
+    x
+        State before the current stretch, shape (D,).
+    streams
+        Generators as they were before the current stretch.
+    warmup
+        Adaptation as it was before the current stretch.
+    n_tune_left, n_draws_left
+        Recorded draws still to come, those of the current stretch included.
+    stretch_draws, handed_out
+        Length of the current stretch in draws, and how many of them are out.
+    """
+
+    x: np.ndarray
+    streams: Streams
+    warmup: Warmup
+    n_tune_left: int
+    n_draws_left: int
+    stretch_draws: int = 0
+    handed_out: int = 0
+
+
+@dataclass(frozen=True)
+class SolvedStretch:
+    """A solved stretch with what its draws need."""
+
+    tape: Tape
+    trajectory: Trajectory
+    tuning: Tuning
+    steps_per_draw: int
+
+    def draw(self, i: int) -> np.ndarray:
+        """State of the i-th recorded draw in x, shape (D,)."""
+        last = (i + 1) * self.steps_per_draw - 1
+        return self.tuning.metric.to_x(self.trajectory.z[last])
+
+
+class Chain:
+    """Hands out draws of one chain.
+
+    Parameters
+    ----------
+    solver
+        Compiled solver of the chain's density.
+    record
+        Where the chain stands; taken over, and kept up to date.
+    """
+
+    def __init__(self, solver: Solver, record: ChainRecord) -> None:
+        self.solver = solver
+        self.record = record
+        self._solved: SolvedStretch | None = None
+        self._seconds_per_step = 0.0
+
+    @property
+    def position(self) -> np.ndarray:
+        """State of the last draw handed out, shape (D,)."""
+        record = self.record
+        if self._solved is None or record.handed_out == 0:
+            return record.x
+        return self._solved.draw(record.handed_out - 1)
+
+    def move(self, x: np.ndarray) -> None:
+        """Go on from x: draws solved in advance are dropped, their noise stays used."""
+        self._commit()
+        self.record.x = x
+
+    def next_draw(
+        self, params: Sequence[np.ndarray], *, tuning: bool, alone: bool
+    ) -> tuple[np.ndarray, dict[str, object]]:
+        """The next recorded draw, shape (D,), and its statistics.
+
+        Parameters
+        ----------
+        params
+            Values of the density's parameters; the same for all draws of a stretch.
+        tuning
+            Whether the draw belongs to warm-up.
+        alone
+            Whether nothing else moves between draws, so that more than one can be solved ahead.
+        """
+        record = self.record
+        if not tuning:
+            if record.n_tune_left:
+                self._commit()
+                record.n_tune_left = 0
+            record.warmup.finish()
+        if self._solved is None:
+            if record.stretch_draws == 0:
+                record.stretch_draws = self._choose_length(tuning, alone)
+            self._solved = self._solve(params)
+        i = record.handed_out
+        x, stats = self._solved.draw(i), self._statistics(self._solved, i, tuning)
+        record.handed_out += 1
+        if record.handed_out == record.stretch_draws:
+            self._commit()
+        return x, stats
+
+    def _choose_length(self, tuning: bool, alone: bool) -> int:
+        """Draws to solve at once. Timings may decide: cutting the tape changes no state."""
+        record, plan = self.record, self.solver.plan
+        left = record.n_tune_left if tuning else record.n_draws_left
+        if not alone or left <= 0:
+            return 1
+        steps = record.warmup.steps_per_draw
+        limits = [left, max(1, plan.capacity // steps)]
+        if record.warmup.draws_to_boundary:
+            limits.append(record.warmup.draws_to_boundary)
+        if self._seconds_per_step:
+            timely = int(_STRETCH_SECONDS / self._seconds_per_step)
+            limits.append(max(1, max(timely, 4 * plan.window) // steps))
+        return min(limits)
+
+    def _solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
+        record = self.record
+        steps = record.warmup.steps_per_draw
+        streams = copy.deepcopy(record.streams)
+        tape = streams.tape(record.stretch_draws * steps, len(record.x))
+        tuning = record.warmup.tuning
+        start = perf_counter()
+        trajectory = self._run(tape, tuning, params, streams)
+        self._seconds_per_step = (perf_counter() - start) / len(tape)
+        return SolvedStretch(tape, trajectory, tuning, steps)
+
+    def _run(
+        self, tape: Tape, tuning: Tuning, params: Sequence[np.ndarray], streams: Streams
+    ) -> Trajectory:
+        """Solve the tape, in as many calls as the solver's capacity asks for."""
+        z = tuning.metric.to_z(self.record.x)
+        pieces = []
+        for first in range(0, len(tape), self.solver.plan.capacity):
+            piece = tape[first : first + self.solver.plan.capacity]
+            pieces.append(self.solver.solve(z, piece, tuning, params, streams.probes))
+            z = pieces[-1].z[-1]
+        return pieces[0] if len(pieces) == 1 else Trajectory.joined(pieces)
+
+    def _commit(self) -> None:
+        """Move the record past the draws that are out."""
+        record, solved = self.record, self._solved
+        n = record.handed_out
+        if solved is not None and n:
+            n_steps = n * solved.steps_per_draw
+            record.x = solved.draw(n - 1)
+            record.streams.tape(n_steps, len(record.x))
+            record.warmup.observe(solved.trajectory[:n_steps], n)
+            if record.n_tune_left:
+                record.n_tune_left = max(0, record.n_tune_left - n)
+            else:
+                record.n_draws_left -= n
+        record.stretch_draws, record.handed_out = 0, 0
+        self._solved = None
+
+    def _statistics(self, solved: SolvedStretch, i: int, tuning: bool) -> dict[str, object]:
+        steps, trajectory = solved.steps_per_draw, solved.trajectory
+        rows = slice(i * steps, (i + 1) * steps)
+        log_alpha = trajectory.log_alpha[rows]
+        nonfinite = ~(np.abs(log_alpha) < np.inf)
+        share = steps / len(trajectory)
+        return {
+            "model_logp": float(trajectory.logp[rows][-1]),
+            "acceptance_rate": float(acceptance_rates(log_alpha).mean()),
+            "step_size": solved.tuning.step_size,
+            "diverging": bool((nonfinite | (log_alpha < -_DIVERGENCE)).any()),
+            "n_steps": steps,
+            "sweeps": trajectory.n_sweeps * share,
+            "window": self.solver.plan.window,
+            "curvature": solved.tuning.curvature,
+            "rejected_nonfinite": int(nonfinite.sum()),
+            "fallback": trajectory.n_fallback * share,
+            "tune": tuning,
+        }

@@ -1,0 +1,331 @@
+"""From a PyMC model to the log-density of one raveled, unconstrained vector.
+
+The log-density contains everything PyMC puts into ``model.logp()``: priors, likelihoods,
+Jacobian terms of the transforms, Potentials and imputed values. Whatever may change between
+calls (``pm.Data``, other shared variables, value variables that another step method samples,
+and large constants) is an explicit input of the graph, never a constant baked into it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pymc.model import Model
+from pymc.pytensorf import rewrite_pregrad
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.gradient import DisconnectedInputError, NullTypeGradError, pushforward
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.type import TensorType, discrete_dtypes
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_deer.status import ModelError
+
+HvpFunction = Callable[[TensorVariable, TensorVariable], TensorVariable]
+Point = Mapping[str, np.ndarray]
+
+_LIFTED_SIZE = 64
+"""Constants of at least this many elements become inputs: compiled code then serves every data
+set of the same shape, and neither XLA nor LLVM has to digest megabytes of literals."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each value variable lies in the raveled vector.
+
+    Attributes
+    ----------
+    names, shapes, dtypes
+        One entry per value variable, in the model's order.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        return tuple(np.cumsum([0, *(int(np.prod(s)) for s in self.shapes)]).tolist())
+
+    @property
+    def size(self) -> int:
+        """D, the dimension of the raveled vector."""
+        return self.offsets[-1]
+
+    def ravel(self, point: Point, dtype: str) -> np.ndarray:
+        """Raveled copy, shape (D,), of the point's values."""
+        return np.concatenate([np.asarray(point[n], dtype=dtype).ravel() for n in self.names])
+
+    def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Values by name, each in its own shape and dtype."""
+        pieces = zip(self.names, self.shapes, self.dtypes, self.offsets, self.offsets[1:])
+        return {n: x[a:b].reshape(s).astype(t) for n, s, t, a, b in pieces}
+
+
+@dataclass(frozen=True)
+class Density:
+    """Symbolic log-density of the raveled vector x, with its gradient.
+
+    Attributes
+    ----------
+    x
+        Input, shape (D,).
+    logp, dlogp
+        Scalar and shape (D,).
+    params
+        Inputs besides x, in the order in which :meth:`param_values` gives their values.
+    hvp
+        ``hvp(x, v)`` gives the Hessian of logp at x times v, symbolically, each of shape (D,).
+    """
+
+    x: TensorVariable
+    logp: TensorVariable
+    dlogp: TensorVariable
+    params: tuple[TensorVariable, ...]
+    hvp: HvpFunction
+    layout: Layout
+    _sources: tuple["Constant | SharedVariable | str", ...] = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """D, the dimension of x."""
+        return self.layout.size
+
+    @property
+    def dtype(self) -> str:
+        return self.x.type.dtype
+
+    def param_values(self, point: Point) -> tuple[np.ndarray, ...]:
+        """Current values of ``params``: data as it is now, other variables from `point`.
+
+        Raises
+        ------
+        ModelError
+            If data has changed its shape since the density was built.
+        """
+        values = tuple(_current_value(source, point) for source in self._sources)
+        for param, value in zip(self.params, values, strict=True):
+            if not param.type.is_super(pt.TensorType(value.dtype, value.shape)):
+                raise ModelError(
+                    f"{param.name} changed from shape {param.type.shape} to {value.shape} since "
+                    "this DeerMALA was made. Make a new one: pm.sample(step=DeerMALA())."
+                )
+        return values
+
+    def single(self, x: TensorVariable) -> list[TensorVariable]:
+        """Logp and gradient at one state x of shape (D,)."""
+        return graph_replace([self.logp, self.dlogp], {self.x: x}, strict=False)
+
+    def batch(self, x: TensorVariable) -> list[TensorVariable]:
+        """Logp and gradient at each row of x: shapes (W,) and (W, D)."""
+        return vectorize_graph([self.logp, self.dlogp], {self.x: x})
+
+    def single_hvp(self, x: TensorVariable, probes: TensorVariable) -> TensorVariable:
+        """Hessian at x of shape (D,) times each row of `probes`, shape (P, D)."""
+        n_probes = probes.type.shape[0]
+        assert n_probes is not None
+        return pt.stack([self.hvp(x, probes[p]) for p in range(n_probes)])
+
+    def batch_hvp(self, x: TensorVariable, probes: TensorVariable) -> TensorVariable:
+        """Hessian at each row of x (W, D) times its probes (W or 1, P, D): shape (W, P, D).
+
+        What depends on x alone is computed once a row, not once a probe.
+        """
+        v = self.x.type("v")
+        product = self.hvp(self.x, v)
+        return vectorize_graph(product, {self.x: x[:, None, :], v: probes})
+
+
+def _current_value(source: "Constant | SharedVariable | str", point: Point) -> np.ndarray:
+    if isinstance(source, str):
+        return np.asarray(point[source])
+    if isinstance(source, SharedVariable):
+        return np.asarray(source.get_value(borrow=True))
+    return np.asarray(source.data)
+
+
+def build_density(
+    model: Model,
+    value_vars: Sequence[TensorVariable] | None = None,
+    hvp: HvpFunction | None = None,
+) -> Density:
+    """Symbolic density of `value_vars` given everything else in the model.
+
+    Parameters
+    ----------
+    model
+        Any model whose chosen variables are continuous and whose logp is differentiable.
+    value_vars
+        Value variables to sample; all of the model's by default. The others become inputs.
+    hvp
+        Replaces automatic differentiation in Hessian-vector products: a callable
+        ``(x, v) -> H v`` on symbolic vectors of shape (D,).
+
+    Raises
+    ------
+    ModelError
+        No variables, a discrete variable, or a logp without gradient (naming the variable).
+    """
+    chosen = list(model.value_vars if value_vars is None else value_vars)
+    rv_names = {value: rv.name for rv, value in model.rvs_to_values.items()}
+    _check_variables(chosen, rv_names)
+    point = model.initial_point()
+    layout = Layout(
+        names=tuple(v.name for v in chosen),
+        shapes=tuple(np.shape(point[v.name]) for v in chosen),
+        dtypes=tuple(v.dtype for v in chosen),
+    )
+    dtype = str(np.result_type(pytensor.config.floatX, *layout.dtypes))
+
+    # The pre-gradient rewrites work on a copy of the graph, so inputs are named beforehand.
+    sources = _graph_inputs(model, chosen, point)
+    values = [v.type(f"{v.name}") for v in chosen]
+    frozen_lengths = {
+        length: pt.constant(length.get_value(), dtype=length.dtype)
+        for length in model.dim_lengths.values()
+        if isinstance(length, SharedVariable)
+    }
+    replacements = dict(zip(chosen, values)) | {s: p for s, p, _ in sources} | frozen_lengths
+    [logp] = graph_replace([model.logp()], replacements, strict=False)
+    logp = rewrite_pregrad(logp.astype(dtype))
+    gradients = [_gradient(logp, v, rv_names[c]) for v, c in zip(values, chosen, strict=True)]
+
+    x = pt.tensor("x", dtype=dtype, shape=(layout.size,))
+    unraveled = dict(zip(values, _unravel(x, layout, values), strict=True))
+    dlogp = _ravel(gradients, dtype)
+    logp, dlogp = rewrite_graph([logp, dlogp], include=("canonicalize", "stabilize"))
+    logp, dlogp = graph_replace([logp, dlogp], unraveled, strict=False)
+    logp, dlogp, lifted = _lift_constants(logp, dlogp)
+    dlogp = pt.specify_shape(dlogp, (layout.size,)) if dlogp.type.shape == (None,) else dlogp
+
+    params = [(p, origin) for _, p, origin in sources] + lifted
+    used = set(ancestors([logp, dlogp]))
+    params = [(p, origin) for p, origin in params if p in used]
+    return Density(
+        x=x,
+        logp=logp,
+        dlogp=dlogp,
+        params=tuple(p for p, _ in params),
+        hvp=hvp or automatic_hvp(x, dlogp),
+        layout=layout,
+        _sources=tuple(origin for _, origin in params),
+    )
+
+
+def automatic_hvp(x: TensorVariable, dlogp: TensorVariable) -> HvpFunction:
+    """Hessian-vector product by differentiating the gradient once more.
+
+    Forward over reverse (``pushforward``) where the Ops support it, otherwise reverse over
+    reverse. The graph is built on the first call only: the rule without HVPs never pays for it.
+    """
+    cache: list[tuple[TensorVariable, TensorVariable]] = []
+
+    def build() -> tuple[TensorVariable, TensorVariable]:
+        v = x.type("v")
+        try:
+            product = pushforward(dlogp, x, v, disconnected_outputs="ignore")
+        except (NotImplementedError, NullTypeGradError, TypeError, ValueError):
+            inner = pt.sum(dlogp * v)
+            product = pytensor.grad(inner, x, disconnected_inputs="ignore")
+        # The forward form leaves zero cotangents behind, which these rewrites remove.
+        product = rewrite_graph(product, include=("canonicalize", "stabilize"), clone=False)
+        return v, product
+
+    def hvp(at: TensorVariable, direction: TensorVariable) -> TensorVariable:
+        if not cache:
+            cache.append(build())
+        v, product = cache[0]
+        return graph_replace([product], {x: at, v: direction}, strict=False)[0]
+
+    return hvp
+
+
+def _check_variables(chosen: Sequence[Variable], rv_names: Mapping[Variable, str]) -> None:
+    if not chosen:
+        raise ModelError("The model has no free variables to sample: add a prior, or pass vars.")
+    discrete = [rv_names[v] for v in chosen if v.type.dtype in discrete_dtypes]
+    if discrete:
+        raise ModelError(
+            f"{', '.join(discrete)}: discrete variables have no gradient. Give DeerMALA the "
+            "continuous ones, pm.sample(step=DeerMALA([...])), and PyMC picks a step for the rest; "
+            "or marginalise them (pymc_extras.marginalize)."
+        )
+
+
+def _graph_inputs(
+    model: Model, chosen: Sequence[Variable], point: Point
+) -> list[tuple[Variable, TensorVariable, "SharedVariable | str"]]:
+    """(variable in the model, fresh input of static shape, origin of its value)."""
+    lengths = set(model.dim_lengths.values())
+    found = [
+        v
+        for v in ancestors([model.logp()])
+        if isinstance(v, SharedVariable) and v not in lengths and isinstance(v.type, TensorType)
+    ]
+    found += [v for v in model.value_vars if v not in chosen]
+    inputs = []
+    for var in found:
+        origin = var if isinstance(var, SharedVariable) else var.name
+        value = _current_value(origin, point)
+        inputs.append((var, pt.tensor(var.name, dtype=value.dtype, shape=value.shape), origin))
+    return inputs
+
+
+def _gradient(logp: TensorVariable, value: TensorVariable, name: str) -> TensorVariable:
+    try:
+        return pytensor.grad(logp, value)
+    except DisconnectedInputError as error:
+        raise ModelError(
+            f"{name}: logp does not depend on it, so there is nothing to sample. Give it a prior "
+            "and a likelihood, or remove it."
+        ) from error
+    except (NotImplementedError, NullTypeGradError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{name}: logp has no gradient with respect to it ({error}). Give this variable "
+            "another step (pm.Slice, pm.Metropolis), or implement the Op's pullback."
+        ) from error
+
+
+def _unravel(
+    x: TensorVariable, layout: Layout, values: Sequence[TensorVariable]
+) -> list[TensorVariable]:
+    pieces = zip(values, layout.shapes, layout.offsets, layout.offsets[1:], strict=False)
+    return [x[a:b].reshape(shape).astype(v.dtype) for v, shape, a, b in pieces]
+
+
+def _ravel(variables: Sequence[TensorVariable], dtype: str) -> TensorVariable:
+    return pt.concatenate([v.ravel().astype(dtype) for v in variables])
+
+
+def _lift_constants(
+    logp: TensorVariable, dlogp: TensorVariable
+) -> tuple[TensorVariable, TensorVariable, list[tuple[TensorVariable, Constant]]]:
+    """Turn large constants into inputs.
+
+    Indices and masks stay: backends specialise on them, and JAX must know a mask to trace it.
+    """
+    graph = FunctionGraph(outputs=[logp, dlogp], clone=False)
+
+    def liftable(var: Variable) -> bool:
+        if not isinstance(var, Constant) or not isinstance(var.type, TensorType):
+            return False
+        if var.data.size < _LIFTED_SIZE or var.type.dtype == "bool":
+            return False
+        clients = [node.op for node, _ in graph.clients[var] if not isinstance(node, str)]
+        return "float" in var.type.dtype or all(isinstance(op, Elemwise) for op in clients)
+
+    constants = [v for v in graph.variables if liftable(v)]
+    constants.sort(key=lambda v: graph.toposort().index(graph.clients[v][0][0]))
+    lifted = [
+        (pt.tensor(f"constant_{i}", dtype=c.type.dtype, shape=c.data.shape), c)
+        for i, c in enumerate(constants)
+    ]
+    logp, dlogp = graph_replace([logp, dlogp], {c: v for v, c in lifted}, strict=False)
+    return logp, dlogp, lifted

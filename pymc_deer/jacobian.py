@@ -1,0 +1,88 @@
+r"""Diagonal linearisations of one transition: the three rules of the DEER sweep.
+
+A rejected step does not move, so its Jacobian is 1 under every rule. For an accepted step of L
+leapfrog steps in whitened coordinates, with c >= 1 the curvature bound:
+
+``preconditioned``
+    :math:`\cos(L \arccos(1 - c\,\varepsilon^2/2))`, the Jacobian of a Gaussian of curvature c:
+    a scalar, no Hessian-vector product.
+``stochastic``
+    :math:`1 - c\,(1 - \mathrm{mean}_p\, v_p \odot J v_p)` with Rademacher probes v (Hutchinson's
+    estimate of the diagonal; Bekas, Kokiopoulou and Saad 2007): L Hessian-vector products a probe.
+``exact``
+    The diagonal of J itself: the same, with the D unit vectors for probes.
+
+All are clipped to [0, 1], which keeps the affine scan contracting (design: clipping to [-1, 1]
+needs up to twice the sweeps).
+"""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+Rule = Literal["preconditioned", "stochastic", "exact"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+Hvp = Callable[[TensorVariable, TensorVariable], TensorVariable]
+"""Hessian at z (..., D) times each of the probes (..., P, D), in whitened coordinates."""
+
+
+def preconditioned_jacobian(
+    step_size: TensorVariable, curvature: TensorVariable, n_leapfrog: int = 1
+) -> TensorVariable:
+    """Scalar Jacobian of an accepted step on a Gaussian of the given curvature.
+
+    The Chebyshev recursion T_L(x) equals cos(L arccos x), and also holds beyond |x| = 1.
+    """
+    x = 1 - curvature * step_size**2 / 2
+    previous, current = pt.ones_like(x), x
+    for _ in range(n_leapfrog - 1):
+        previous, current = current, 2 * x * current - previous
+    return pt.clip(current, 0, 1)
+
+
+def path_jacobian_diagonal(
+    hvp: Hvp,
+    path: tuple[TensorVariable, ...],
+    probes: TensorVariable,
+    step_size: TensorVariable,
+) -> TensorVariable:
+    """Sum over probes of v * (J v), for the tangent J v of a leapfrog path.
+
+    Parameters
+    ----------
+    path
+        Positions where the gradient was evaluated, each (..., D).
+    probes
+        Directions v, shape (..., P, D).
+
+    Returns
+    -------
+    Shape (..., D): P times Hutchinson's estimate for Rademacher probes, the diagonal of J itself
+    for the unit vectors.
+    """
+    tangent = probes
+    momentum = (step_size / 2) * hvp(path[0], tangent)
+    tangent = tangent + step_size * momentum
+    for position in path[1:]:
+        momentum = momentum + step_size * hvp(position, tangent)
+        tangent = tangent + step_size * momentum
+    return pt.sum(probes * tangent, axis=-2)
+
+
+def accepted_jacobian(diagonal: TensorVariable, curvature: TensorVariable) -> TensorVariable:
+    """Clip an estimated diagonal, (..., D), after scaling its distance from 1 by the bound c."""
+    return pt.clip(1 - curvature * (1 - diagonal), 0, 1)
+
+
+def n_probes(rule: Rule, probes: int, size: int) -> int:
+    """Number of probes P a rule needs for a D-dimensional state."""
+    return {"preconditioned": 0, "stochastic": probes, "exact": size}[rule]
+
+
+def unit_probes(size: int, dtype: str) -> np.ndarray:
+    """The D unit vectors, shape (1, D, D): the probes of the ``exact`` rule."""
+    return np.eye(size, dtype=dtype)[None]

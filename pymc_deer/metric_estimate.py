@@ -1,0 +1,130 @@
+"""Estimating the metric from draws and gradients.
+
+If the draws have covariance A and the gradients covariance B, the metric that minimises the Fisher
+divergence between the whitened posterior and a standard normal is the geometric mean
+S = A # B^{-1} (Seyboldt, Carlson and Carpenter 2026, "If only my posterior were normal"; nutpie);
+its diagonal form is sqrt(var x / var g). For a Gaussian both A and B^{-1} are the covariance.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_deer.metric import Metric, MetricKind
+
+_DRAWS_PER_EFFECTIVE = 5.0
+"""Transitions counted as one independent draw when deciding how far to trust a covariance."""
+
+_LARGEST_CHANGE = np.log(1e6)
+"""Bound on the change of a log variance in one update."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and centred second moments of draws and gradients in whitened coordinates.
+
+    Second moments are vectors for a diagonal metric, matrices for a dense one.
+    """
+
+    count: int
+    z_mean: np.ndarray
+    z_scatter: np.ndarray
+    g_mean: np.ndarray
+    g_scatter: np.ndarray
+
+    @classmethod
+    def of(cls, z: np.ndarray, dlogp: np.ndarray, kind: MetricKind) -> "Moments":
+        """Moments of n draws and gradients, both (n, D)."""
+        z, g = z.astype(float), dlogp.astype(float)
+        z_mean, g_mean = z.mean(axis=0), g.mean(axis=0)
+        return cls(
+            len(z), z_mean, _scatter(z - z_mean, kind), g_mean, _scatter(g - g_mean, kind)
+        )
+
+    def merged(self, other: "Moments") -> "Moments":
+        """Moments of both samples together (Chan, Golub and LeVeque 1983)."""
+        count = self.count + other.count
+        weight = self.count * other.count / count
+        share = other.count / count
+        z_shift, g_shift = other.z_mean - self.z_mean, other.g_mean - self.g_mean
+        return Moments(
+            count,
+            self.z_mean + share * z_shift,
+            self.z_scatter + other.z_scatter + weight * self._square(z_shift),
+            self.g_mean + share * g_shift,
+            self.g_scatter + other.g_scatter + weight * self._square(g_shift),
+        )
+
+    @property
+    def z_variance(self) -> np.ndarray:
+        """Variances of the draws, shape (D,)."""
+        return _diagonal(self.z_scatter) / self.count
+
+    @property
+    def g_variance(self) -> np.ndarray:
+        """Variances of the gradients, shape (D,)."""
+        return _diagonal(self.g_scatter) / self.count
+
+    def _square(self, shift: np.ndarray) -> np.ndarray:
+        return shift**2 if self.z_scatter.ndim == 1 else np.outer(shift, shift)
+
+
+def estimate_metric(moments: Moments, old: Metric) -> Metric:
+    """The metric seen in one warm-up window, relative to the one it was run with.
+
+    Everything is estimated in the old metric's whitened coordinates and shrunk towards it: with
+    few draws the change is small, and a coordinate that never moved keeps its scale.
+    """
+    z_var, g_var = moments.z_variance, moments.g_variance
+    moved = (z_var > 0) & (g_var > 0) & np.isfinite(z_var) & np.isfinite(g_var)
+    ratio = np.where(moved, z_var, 1.0) / np.where(moved, g_var, 1.0)
+    effective = moments.count / _DRAWS_PER_EFFECTIVE
+    trust = effective / (effective + 1.0)
+    log_variance = np.clip(trust * np.log(ratio) / 2, -_LARGEST_CHANGE, _LARGEST_CHANGE)
+    scale = np.exp(log_variance / 2)
+    mu = old.to_x(np.where(np.isfinite(moments.z_mean), moments.z_mean, 0.0))
+    if old.kind == "diag":
+        return Metric(mu, old.factor * scale)
+
+    size = len(scale)
+    trust = effective / (effective + size)
+    z_corr = _shrunk_correlation(moments.z_scatter, moved, trust)
+    g_corr = _shrunk_correlation(moments.g_scatter, moved, trust)
+    # Scaled by `scale`, draws and gradients have equal standard deviations: their covariances are
+    # the two correlation matrices up to one common factor per coordinate.
+    common = np.where(moved, np.sqrt(np.sqrt(z_var * g_var)), 1.0)
+    draws = common[:, None] * z_corr * common
+    gradients = common[:, None] * g_corr * common
+    whitened = geometric_mean_with_inverse(draws, gradients)
+    factor = scale[:, None] * np.linalg.cholesky(whitened)
+    return Metric(mu, old.factor @ factor)
+
+
+def geometric_mean_with_inverse(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A # B^{-1}, the positive definite S with S B S = A (Bhatia 2007, chapter 4)."""
+    root, inverse_root = _roots(b)
+    middle, _ = _roots(root @ a @ root)
+    mean = inverse_root @ middle @ inverse_root
+    return (mean + mean.T) / 2
+
+
+def _roots(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Square root of a positive definite matrix, and its inverse."""
+    values, vectors = np.linalg.eigh(matrix)
+    values = np.sqrt(np.maximum(values, np.finfo(float).tiny))
+    return (vectors * values) @ vectors.T, (vectors / values) @ vectors.T
+
+
+def _shrunk_correlation(scatter: np.ndarray, moved: np.ndarray, trust: float) -> np.ndarray:
+    deviation = np.sqrt(np.where(moved, np.diag(scatter), 1.0))
+    correlation = np.where(np.outer(moved, moved), scatter, 0.0) / np.outer(deviation, deviation)
+    np.fill_diagonal(correlation, 1.0)
+    return trust * correlation + (1.0 - trust) * np.eye(len(scatter))
+
+
+def _scatter(centred: np.ndarray, kind: MetricKind) -> np.ndarray:
+    return np.sum(centred**2, axis=0) if kind == "diag" else centred.T @ centred
+
+
+def _diagonal(scatter: np.ndarray) -> np.ndarray:
+    return scatter if scatter.ndim == 1 else np.diag(scatter)

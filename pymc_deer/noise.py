@@ -1,0 +1,40 @@
+"""The noise tape: every random number of a stretch of chain, drawn before it is run.
+
+Row t of the tape depends on the seed and on t alone, not on how the chain is cut into windows or
+blocks, nor on the backend or dtype. This is what makes the chain's states a function of the seed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Tape:
+    """Noise of n transitions: momenta xi, shape (n, D), and log u, shape (n,)."""
+
+    xi: np.ndarray
+    log_u: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.log_u)
+
+    def __getitem__(self, rows: slice) -> "Tape":
+        return Tape(self.xi[rows], self.log_u[rows])
+
+
+def draw_tape(normal: np.random.Generator, uniform: np.random.Generator, n: int, size: int) -> Tape:
+    """The next n rows of the tape.
+
+    The momenta and the Metropolis tests have a generator each, so that the numbers a transition
+    gets do not depend on how many transitions are drawn at a time. Numbers are drawn in float64
+    whatever the dtype of the chain: float32 runs follow their float64 counterparts.
+
+    Parameters
+    ----------
+    normal, uniform
+        Generators of xi and of log u (minus a standard exponential).
+    n, size
+        Number of transitions and dimension D.
+    """
+    return Tape(normal.standard_normal((n, size)), -uniform.standard_exponential(n))

@@ -1,0 +1,60 @@
+"""The table of sample statistics, from which PyMC's declaration and the documentation come."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Stat:
+    """One statistic of a recorded draw."""
+
+    name: str
+    dtype: Any
+    unit: str
+    meaning: str
+
+
+STATS: tuple[Stat, ...] = (
+    Stat("model_logp", np.float64, "nats", "Log-density of the draw (`lp` in InferenceData)."),
+    Stat(
+        "acceptance_rate",
+        np.float64,
+        "probability",
+        "Mean Metropolis acceptance probability of the draw's transitions.",
+    ),
+    Stat("step_size", np.float64, "whitened", "Leapfrog step size of the draw's transitions."),
+    Stat(
+        "diverging",
+        bool,
+        "",
+        "Whether a transition's energy error exceeded 1000 or was not finite.",
+    ),
+    Stat("n_steps", np.int64, "transitions", "MALA transitions from the draw before to this one."),
+    Stat(
+        "sweeps",
+        np.float64,
+        "sweeps",
+        "Newton sweeps spent on the draw: those of its stretch, divided evenly; 0 if sequential.",
+    ),
+    Stat("window", np.int64, "transitions", "Transitions solved at once; 1 is sequential."),
+    Stat("curvature", np.float64, "", "Curvature bound c of the Jacobian rule."),
+    Stat(
+        "rejected_nonfinite",
+        np.int64,
+        "transitions",
+        "Proposals rejected because their logp or gradient was NaN or infinite.",
+    ),
+    Stat(
+        "fallback",
+        np.float64,
+        "transitions",
+        "Transitions run step by step because the sweeps ran out: those of its stretch, divided "
+        "evenly.",
+    ),
+    Stat("tune", bool, "", "Whether the draw belongs to warm-up."),
+)
+
+STATS_DTYPES_SHAPES = {stat.name: (stat.dtype, []) for stat in STATS}
+"""The table in the form that PyMC's step methods declare."""

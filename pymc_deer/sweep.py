@@ -1,0 +1,192 @@
+"""The two PyTensor graphs that backends compile: one sequential step, one Newton sweep.
+
+A sweep over a window of W steps, from a guess S and the exact state s_0 before the window (the
+DEER iteration of Lim et al. 2024 with a diagonal Jacobian, for MALA as in Zoltowski et al. 2025):
+
+    prev_t = S_{t-1}                                        (prev_1 = s_0)
+    F_t    = f_t(prev_t)                                    one batch of W transitions
+    S'_t   = J_t * S'_{t-1} + (F_t - J_t * prev_t)          one affine scan
+    e_t    = |S'_t - S_t|_inf                               error of the old guess, to first order
+
+F_1 is exact, since s_0 is. If e_t <= tol along a prefix of length k - 1, then F_1..F_k are
+transitions from states within tol of the exact ones: these k are committed. Every sweep therefore
+commits at least one step. The error is measured by the Newton correction and not by the residual
+|S_t - F_t|, because residuals add up along the slow directions of the chain, and the correction is
+their sum (see docs/exactness.md).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_deer.batch import Batching, BatchMap
+from pymc_deer.density import Density
+from pymc_deer.jacobian import (
+    Rule,
+    accepted_jacobian,
+    n_probes,
+    path_jacobian_diagonal,
+    preconditioned_jacobian,
+)
+from pymc_deer.kernel import LogpDlogp, State, transition
+from pymc_deer.metric import MetricKind, SymbolicMetric
+from pymc_deer.scan import affine_scan
+
+
+@dataclass(frozen=True)
+class Program:
+    """A graph to compile: its inputs in calling order, and its outputs."""
+
+    inputs: list[TensorVariable]
+    outputs: list[TensorVariable]
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """What distinguishes one compiled sweep of a density from another."""
+
+    metric: MetricKind
+    rule: Rule = "preconditioned"
+    probes: int = 1
+    n_leapfrog: int = 1
+
+    def n_probes(self, size: int) -> int:
+        """P, the number of probe vectors of a sweep in D = `size` dimensions."""
+        return n_probes(self.rule, self.probes, size)
+
+
+def build_sequential(density: Density, spec: SweepSpec) -> Program:
+    """One transition of one chain, carrying logp and gradient: L gradients a transition.
+
+    Inputs z (D,), logp (), dlogp (D,), xi (D,), log_u (), step_size (), mu (D,), factor, params;
+    outputs z, logp, dlogp and log_alpha.
+    """
+    size, dtype = density.size, density.dtype
+    metric = SymbolicMetric.of(spec.metric, size, dtype)
+    z, dlogp, xi = (pt.tensor(n, dtype=dtype, shape=(size,)) for n in ("z", "dlogp", "xi"))
+    logp, log_u, step_size = (
+        pt.tensor(n, dtype=dtype, shape=()) for n in ("logp", "log_u", "step_size")
+    )
+    x = density.x.type("x")
+    whitened = metric.whiten(_as_op(x, density.single(x), density.params))
+    moved = transition(whitened, State(z, logp, dlogp), xi, log_u, step_size, spec.n_leapfrog)
+    inputs = [z, logp, dlogp, xi, log_u, step_size, *metric.params, *density.params]
+    return Program(inputs, [*moved.state, moved.log_alpha])
+
+
+def build_sweep(
+    density: Density,
+    spec: SweepSpec,
+    batching: Batching,
+    *,
+    width: int | None = None,
+    threaded: bool = False,
+) -> Program:
+    """One Newton sweep over a window.
+
+    Inputs guess S (W, D), start s_0 (D,), xi (W, D), log_u (W,), probes (W or 1, P, D),
+    step_size (), curvature (), tol (), blocking (2,), mu (D,), factor, params; outputs the next
+    guess S' (W, D), states F (W, D), their logp (W,) and gradient (W, D), log_alpha (W,) and the
+    number of committed steps k.
+
+    Parameters
+    ----------
+    width
+        W where the backend needs it fixed (JAX); None lets it vary.
+    threaded
+        Whether Numba spreads the window over threads.
+    """
+    size, dtype = density.size, density.dtype
+    guess, xi = (pt.tensor(n, dtype=dtype, shape=(width, size)) for n in ("guess", "xi"))
+    log_u = pt.tensor("log_u", dtype=dtype, shape=(width,))
+    start = pt.tensor("start", dtype=dtype, shape=(size,))
+    step_size, curvature, tol = (
+        pt.tensor(n, dtype=dtype, shape=()) for n in ("step_size", "curvature", "tol")
+    )
+    blocking = pt.tensor("blocking", dtype="int64", shape=(2,))
+    rows = 1 if spec.rule == "exact" else width
+    probes = pt.tensor("probes", dtype=dtype, shape=(rows, spec.n_probes(size), size))
+    metric = SymbolicMetric.of(spec.metric, size, dtype)
+
+    previous = pt.concatenate([start[None], guess[:-1]])
+    batch_map = _transition_map(density, spec, batching, width, threaded)
+    mapped, shared = [previous, xi, log_u], [step_size, *metric.params, *density.params]
+    if spec.rule == "stochastic":
+        mapped = [*mapped, probes]
+    elif spec.rule == "exact":
+        shared = [probes, *shared]
+    states, logp, dlogp, log_alpha, accepted, *diagonal = batch_map(blocking, *mapped, *shared)
+
+    if diagonal:
+        moved = accepted_jacobian(diagonal[0] / _probe_weight(spec), curvature)
+    else:
+        moved = preconditioned_jacobian(step_size, curvature, spec.n_leapfrog)
+    jacobian = pt.switch(accepted[:, None], moved, pt.ones((), dtype=dtype))
+    solved = affine_scan(jacobian, states - jacobian * previous, start)
+    # A guess from which the linearisation overflowed is replaced by the plain iterate.
+    finite = pt.all(pt.abs(solved) < float("inf"), axis=1, keepdims=True)
+    next_guess = pt.switch(finite, solved, states)
+
+    error = pt.max(pt.abs(next_guess - guess), axis=1)
+    committed = 1 + pt.sum(pt.cumprod((error[:-1] <= tol).astype("int64")))
+    inputs = [guess, start, xi, log_u, probes, step_size, curvature, tol, blocking]
+    inputs += [*metric.params, *density.params]
+    return Program(inputs, [next_guess, states, logp, dlogp, log_alpha, committed])
+
+
+def _probe_weight(spec: SweepSpec) -> int:
+    return 1 if spec.rule == "exact" else spec.probes
+
+
+def _transition_map(
+    density: Density, spec: SweepSpec, batching: Batching, width: int | None, threaded: bool
+) -> BatchMap:
+    """W transitions with, for the rules that need it, the summed diagonal of their Jacobians."""
+    size, dtype = density.size, density.dtype
+    lead = (width,) if batching == "vectorized" else ()
+    if batching == "vectorized":
+        x = pt.tensor("x", dtype=dtype, shape=(*lead, size))
+        logp_dlogp, hvp = _as_op(x, density.batch(x), density.params), density.batch_hvp
+    else:
+        x = density.x.type("x")
+        logp_dlogp, hvp = _as_op(x, density.single(x), density.params), density.single_hvp
+
+    metric = SymbolicMetric.of(spec.metric, size, dtype)
+    z, xi = (pt.tensor(n, dtype=dtype, shape=(*lead, size)) for n in ("z", "xi"))
+    log_u = pt.tensor("log_u", dtype=dtype, shape=lead)
+    step_size = pt.tensor("step_size", dtype=dtype, shape=())
+    whitened = metric.whiten(logp_dlogp)
+    moved = transition(
+        whitened, State(z, *whitened(z)), xi, log_u, step_size, spec.n_leapfrog
+    )
+    mapped: list[Variable] = [z, xi, log_u]
+    shared: list[Variable] = [step_size, *metric.params, *density.params]
+    outputs = [*moved.state, moved.log_alpha, moved.accepted]
+    if spec.rule != "preconditioned":
+        per_state = spec.rule == "stochastic"
+        probe_lead = lead if per_state else (1,)
+        probes = pt.tensor("probes", dtype=dtype, shape=(*probe_lead, spec.n_probes(size), size))
+        directions = probes[0] if batching == "mapped" and not per_state else probes
+        whitened_hvp = metric.whiten_hvp(hvp)
+        outputs += [path_jacobian_diagonal(whitened_hvp, moved.path, directions, step_size)]
+        mapped = [*mapped, probes] if per_state else mapped
+        shared = shared if per_state else [probes, *shared]
+    return BatchMap(
+        [*mapped, *shared],
+        outputs,
+        n_mapped=len(mapped),
+        batching=batching,
+        threaded=threaded,
+    )
+
+
+def _as_op(
+    x: TensorVariable, logp_dlogp: Sequence[TensorVariable], params: Sequence[TensorVariable]
+) -> LogpDlogp:
+    """The density as one Op, so that a graph which evaluates it twice compiles it once."""
+    op = OpFromGraph([x, *params], list(logp_dlogp), name="LogpDlogp")
+    return lambda at: op(at, *params)
