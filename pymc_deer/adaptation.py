@@ -26,14 +26,14 @@ _DEFAULT_STEP_SIZE = 0.5
 class DualAveraging:
     """Nesterov's dual averaging of the log step size (Hoffman and Gelman 2014, section 3.2.1).
 
-    One update sees the mean acceptance of a whole stretch, less noisy than a single transition;
-    hence the shorter memory (t0 = 5 instead of 10) and a centre at the current step size instead
-    of ten times as much.
+    One update sees the mean acceptance of a whole stretch, not the noise of a single transition.
+    The constants make its gain at most 1.1 on the log step size: acceptance falls by about 0.9
+    per unit of it near the target, so that the usual constants (gamma = 0.05) would overshoot.
     """
 
     target: float
     log_centre: float
-    gamma: float = 0.05
+    gamma: float = 0.2
     t0: float = 5.0
     kappa: float = 0.75
     count: int = 0
@@ -120,11 +120,14 @@ class Warmup:
     tuning
         What the next stretch is run with.
     steps_per_draw
-        Transitions for each recorded draw, once warm-up is over.
+        Transitions for each recorded draw, now.
+    tuned_steps_per_draw
+        The same once warm-up is over.
     """
 
     tuning: Tuning
     steps_per_draw: int
+    tuned_steps_per_draw: int
     schedule: list[Stretch]
     dual_averaging: DualAveraging | None
     adapts_metric: bool
@@ -142,6 +145,17 @@ class Warmup:
         if self.done == len(self.schedule):
             return 0
         return self.schedule[self.done].n_draws - self.position
+
+    @property
+    def wants_step_size(self) -> bool:
+        """Whether warm-up is about to begin and no step size is known yet."""
+        return self.dual_averaging is not None and self.done == self.position == 0
+
+    def begin_at(self, step_size: float) -> None:
+        """Begin warm-up at a step size found to be reasonable."""
+        if self.dual_averaging is not None:
+            self.dual_averaging = DualAveraging.at(step_size, self.dual_averaging.target)
+            self._set(step_size=step_size)
 
     def observe(self, trajectory: Trajectory, n_draws: int) -> None:
         """Learn from a solved stretch of at most ``draws_to_boundary`` draws."""
@@ -162,6 +176,7 @@ class Warmup:
         """Fix the tuned values for the draws to keep."""
         if self.dual_averaging is not None and self.dual_averaging.count:
             self._set(step_size=self.dual_averaging.average)
+        self.steps_per_draw = self.tuned_steps_per_draw
         self.done = len(self.schedule)
         self.moments, self.means = None, []
 
@@ -177,7 +192,7 @@ class Warmup:
 
     def _end_window(self, moments: Moments) -> None:
         if self.adapts_steps:
-            self.steps_per_draw = steps_per_draw(moments, self.means)
+            self.tuned_steps_per_draw = steps_per_draw(moments, self.means)
         if not self.adapts_metric:
             return
         self._set(metric=estimate_metric(moments, self.tuning.metric))
@@ -222,6 +237,7 @@ def start_warmup(
     return Warmup(
         tuning=Tuning(first, curvature, metric),
         steps_per_draw=steps,
+        tuned_steps_per_draw=steps,
         schedule=warmup_schedule(n_tune, steps),
         dual_averaging=None if step_size is not None else DualAveraging.at(first, target_accept),
         adapts_metric=factor is None,

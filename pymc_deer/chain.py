@@ -7,7 +7,7 @@ the same stretch can be solved again and taken up in the middle.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -18,6 +18,9 @@ from pymc_deer.noise import Tape, draw_tape
 
 _DIVERGENCE = 1000.0
 """Energy error from which a transition counts as divergent, as in PyMC and Stan."""
+
+_STEP_SIZE_TRIALS = 50
+"""Halvings or doublings of the first step size: 2^-50 is as good as 0."""
 
 _STRETCH_SECONDS = 0.2
 """How long a stretch may take: progress bars move and interrupts are heard between stretches."""
@@ -112,6 +115,30 @@ class Chain:
         """Go on from x: draws solved in advance are dropped, their noise stays used."""
         self._commit()
         self.record.x = x
+
+    def begin(self, x: np.ndarray, params: Sequence[np.ndarray]) -> None:
+        """Put the chain at x, shape (D,), with a step size that suits the place.
+
+        The step size is halved or doubled until the acceptance of one transition crosses 1/2
+        (Hoffman and Gelman 2014, algorithm 4), unless the user fixed it.
+        """
+        record = self.record
+        record.x = x
+        if not record.warmup.wants_step_size:
+            return
+        tuning, rng = record.warmup.tuning, record.streams.start
+        noise = Tape(rng.standard_normal((1, len(x))), np.zeros(1))
+        z = tuning.metric.to_z(x)
+        step_size, direction = tuning.step_size, 0.0
+        for _ in range(_STEP_SIZE_TRIALS):
+            trial = replace(tuning, step_size=step_size)
+            log_alpha = self.solver.solve(z, noise, trial, params, record.streams.probes).log_alpha
+            here = 1.0 if acceptance_rates(log_alpha)[0] > 0.5 else -1.0
+            if here == -direction:
+                break
+            direction = here
+            step_size *= 2.0**direction
+        record.warmup.begin_at(step_size)
 
     def next_draw(
         self, params: Sequence[np.ndarray], *, tuning: bool, alone: bool

@@ -16,7 +16,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_deer.adaptation import start_warmup
-from pymc_deer.backends import make_solver, resolve_backend
+from pymc_deer.backends import make_solver, resolve_backend, runs_on_gpu
 from pymc_deer.backends.base import Solver, WindowPlan
 from pymc_deer.chain import Chain, ChainRecord, Streams
 from pymc_deer.density import Density, build_density
@@ -32,6 +32,7 @@ and up to here a D x D product costs no more than a typical gradient."""
 
 _DEFAULT_CURVATURE = 1.5
 _DEFAULT_TOL = {"float64": 1e-6, "float32": 1e-3}
+_GPU_WINDOW = 256
 _CAPACITY = 1024
 _JITTER_RETRIES = 10
 
@@ -78,8 +79,8 @@ class DeerMALA(BlockedStep):
         Bound c on the whitened curvature that the rules assume; sweeps converge where the true one
         is below 2 c. 1.5 by default.
     window
-        Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is 1 on Numba and 64
-        on JAX.
+        Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is 256 on a GPU,
+        where a batch costs about as much as a single state, and 1 on a CPU.
     steps_per_draw
         MALA transitions for each recorded draw. ``"auto"`` takes 10 in warm-up and then, from the
         autocorrelation seen there, as many as make a draw of the slowest coordinate worth about
@@ -207,7 +208,7 @@ class DeerMALA(BlockedStep):
         rule = "preconditioned" if options.jacobian == "auto" else options.jacobian
         window = options.window
         if window == "auto":
-            window = 64 if self.backend == "jax" else 1
+            window = _GPU_WINDOW if runs_on_gpu(self.backend) else 1
         plan = WindowPlan(
             window=window,
             max_sweeps=options.max_sweeps or window // 2 + 8,
@@ -256,7 +257,7 @@ class DeerMALA(BlockedStep):
         params = self.density.param_values(point)
         x = self.density.layout.ravel(point, self.density.dtype)
         if self.fresh:
-            chain.record.x = self._start(x, point, params, chain.record)
+            chain.begin(self._start(x, point, params, chain.record), params)
             self.fresh = False
         elif not np.array_equal(x, chain.position):
             chain.move(x)

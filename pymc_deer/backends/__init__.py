@@ -14,7 +14,7 @@ from pymc_deer.status import BackendError
 from pymc_deer.sweep import SweepSpec
 
 _INSTALL = {"numba": "pip install numba", "jax": "pip install jax"}
-_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin", "jax_plugins.xla_cuda13")
+_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin")
 
 
 def resolve_backend(name: BackendName) -> BackendName:
@@ -32,6 +32,11 @@ def resolve_backend(name: BackendName) -> BackendName:
     return name
 
 
+def runs_on_gpu(backend: BackendName) -> bool:
+    """Whether the backend's chains run on a GPU."""
+    return backend == "jax" and _jax_has_gpu()
+
+
 def make_solver(
     backend: BackendName, density: Density, spec: SweepSpec, plan: WindowPlan
 ) -> Solver:
@@ -47,8 +52,7 @@ def make_solver(
 
 def _jax_has_gpu() -> bool:
     # Importing JAX starts threads that do not survive a fork: look for a GPU plugin first.
-    plugin = any(importlib.util.find_spec(p.split(".")[0]) is not None for p in _PLUGINS)
-    if not plugin and "jax" not in sys.modules:
+    if "jax" not in sys.modules and not any(map(importlib.util.find_spec, _PLUGINS)):
         return False
     if importlib.util.find_spec("jax") is None:
         return False
