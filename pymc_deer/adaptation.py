@@ -5,6 +5,7 @@ from the tape alone, never from timings.
 """
 
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 
@@ -136,8 +137,8 @@ class Warmup:
     position: int = 0
     accepted: float = 0.0
     seen: int = 0
-    moments: Moments | None = None
-    means: list[np.ndarray] = field(default_factory=list)
+    stretch_moments: Moments | None = None
+    window_moments: list[Moments] = field(default_factory=list)
 
     @property
     def draws_to_boundary(self) -> int:
@@ -166,8 +167,8 @@ class Warmup:
         self.seen += len(trajectory)
         if stretch.learns_metric:
             batch = Moments.of(trajectory.z, trajectory.dlogp, self.tuning.metric.kind)
-            self.moments = batch if self.moments is None else self.moments.merged(batch)
-            self.means.append(trajectory.z.mean(axis=0, dtype=float))
+            before = self.stretch_moments
+            self.stretch_moments = batch if before is None else before.merged(batch)
         self.position += n_draws
         if self.position >= stretch.n_draws:
             self._end_stretch(stretch)
@@ -178,21 +179,26 @@ class Warmup:
             self._set(step_size=self.dual_averaging.average)
         self.steps_per_draw = self.tuned_steps_per_draw
         self.done = len(self.schedule)
-        self.moments, self.means = None, []
+        self.stretch_moments, self.window_moments = None, []
 
     def _end_stretch(self, stretch: Stretch) -> None:
         if self.dual_averaging is not None:
             self.dual_averaging.update(self.accepted / self.seen)
             self._set(step_size=self.dual_averaging.current)
-        if stretch.ends_window and self.moments is not None:
-            self._end_window(self.moments)
-            self.moments, self.means = None, []
+        if self.stretch_moments is not None:
+            self.window_moments.append(self.stretch_moments)
+            self.stretch_moments = None
+        if stretch.ends_window and self.window_moments:
+            self._end_window()
+            self.window_moments = []
         self.done += 1
         self.position, self.accepted, self.seen = 0, 0.0, 0
 
-    def _end_window(self, moments: Moments) -> None:
+    def _end_window(self) -> None:
+        moments = reduce(Moments.merged, self.window_moments)
         if self.adapts_steps:
-            self.tuned_steps_per_draw = steps_per_draw(moments, self.means)
+            means = [stretch.z_mean for stretch in self.window_moments]
+            self.tuned_steps_per_draw = steps_per_draw(moments, means)
         if not self.adapts_metric:
             return
         self._set(metric=estimate_metric(moments, self.tuning.metric))

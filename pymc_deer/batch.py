@@ -6,15 +6,20 @@ Ops cannot be vectorised, a single state. On JAX a batch is inlined and a single
 are spread over threads. The dispatches live in ``batch_jax`` and ``batch_numba``.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
+
+from pymc_deer.typing import Tensor
 
 Batching = Literal["vectorized", "mapped"]
 """How a window of states is evaluated: one batched graph, or a single-state graph mapped."""
+
+BATCHINGS: tuple[Batching, ...] = get_args(Batching)
+"""In order of preference."""
 
 
 class BatchMap(OpFromGraph):
@@ -38,8 +43,8 @@ class BatchMap(OpFromGraph):
 
     def __init__(
         self,
-        inputs: list[Variable],
-        outputs: list[Variable],
+        inputs: list[Tensor],
+        outputs: list[Tensor],
         *,
         n_mapped: int,
         batching: Batching,
@@ -55,16 +60,12 @@ class BatchMap(OpFromGraph):
         return self.n_mapped, self.batching, self.threaded
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, BatchMap)
-            and self._key == other._key
-            and super().__eq__(other)
-        )
+        return isinstance(other, BatchMap) and self._key == other._key and super().__eq__(other)
 
     def __hash__(self) -> int:
         return hash((super().__hash__(), self._key))
 
-    def make_node(self, *inputs: Variable) -> Apply:
+    def make_node(self, *inputs: Tensor) -> Apply:
         blocking, *states = inputs
         outputs = self.output_types
         if self.batching == "mapped":
@@ -72,7 +73,7 @@ class BatchMap(OpFromGraph):
             outputs = [t.clone(shape=(width, *t.shape)) for t in outputs]
         return Apply(self, [blocking, *states], [t() for t in outputs])
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: Any) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: Any) -> list[Any]:
         width = shapes[1][0]
         skipped = 0 if self.batching == "mapped" else 1
         return [(width, *map(pt.constant, t.shape[skipped:])) for t in self.output_types]

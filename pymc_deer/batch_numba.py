@@ -15,7 +15,7 @@ from pymc_deer.batch import BatchMap
 _TEMPLATE = """
 def batch_map(blocking, {arguments}):
     width = {first}.shape[0]
-    block = max(1, min(blocking[0], (width + blocking[1] - 1) // blocking[1]))
+    block = max(1, min(blocking[0], width))
     n_blocks = (width + block - 1) // block
     {allocate}
     for i in {range}(n_blocks):

@@ -8,7 +8,6 @@ the same stretch can be solved again and taken up in the middle.
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 import numpy as np
 
@@ -21,9 +20,6 @@ _DIVERGENCE = 1000.0
 
 _STEP_SIZE_TRIALS = 50
 """Halvings or doublings of the first step size: 2^-50 is as good as 0."""
-
-_STRETCH_SECONDS = 0.2
-"""How long a stretch may take: progress bars move and interrupts are heard between stretches."""
 
 
 @dataclass
@@ -73,17 +69,17 @@ class ChainRecord:
 
 @dataclass(frozen=True)
 class SolvedStretch:
-    """A solved stretch with what its draws need."""
+    """A solved stretch with what its draws need, and the generators as they were after it."""
 
-    tape: Tape
     trajectory: Trajectory
     tuning: Tuning
     steps_per_draw: int
+    streams: Streams
 
     def draw(self, i: int) -> np.ndarray:
         """State of the i-th recorded draw in x, shape (D,)."""
-        last = (i + 1) * self.steps_per_draw - 1
-        return self.tuning.metric.to_x(self.trajectory.z[last])
+        z = self.trajectory.z[(i + 1) * self.steps_per_draw - 1]
+        return self.tuning.metric.to_x(z).astype(z.dtype)
 
 
 class Chain:
@@ -101,7 +97,6 @@ class Chain:
         self.solver = solver
         self.record = record
         self._solved: SolvedStretch | None = None
-        self._seconds_per_step = 0.0
 
     @property
     def position(self) -> np.ndarray:
@@ -110,6 +105,11 @@ class Chain:
         if self._solved is None or record.handed_out == 0:
             return record.x
         return self._solved.draw(record.handed_out - 1)
+
+    def resume(self, params: Sequence[np.ndarray]) -> None:
+        """Solve again the stretch that a restored record stands in the middle of."""
+        if self._solved is None and self.record.handed_out:
+            self._solved = self._solve(params)
 
     def move(self, x: np.ndarray) -> None:
         """Go on from x: draws solved in advance are dropped, their noise stays used."""
@@ -172,18 +172,18 @@ class Chain:
         return x, stats
 
     def _choose_length(self, tuning: bool, alone: bool) -> int:
-        """Draws to solve at once. Timings may decide: cutting the tape changes no state."""
-        record, plan = self.record, self.solver.plan
+        """Draws to solve at once.
+
+        A function of the record alone, not of the clock: cutting the tape elsewhere would change
+        the states within the tolerance, and one seed gives one result.
+        """
+        record = self.record
         left = record.n_tune_left if tuning else record.n_draws_left
         if not alone or left <= 0:
             return 1
-        steps = record.warmup.steps_per_draw
-        limits = [left, max(1, plan.capacity // steps)]
+        limits = [left, max(1, self.solver.plan.capacity // record.warmup.steps_per_draw)]
         if record.warmup.draws_to_boundary:
             limits.append(record.warmup.draws_to_boundary)
-        if self._seconds_per_step:
-            timely = int(_STRETCH_SECONDS / self._seconds_per_step)
-            limits.append(max(1, max(timely, 4 * plan.window) // steps))
         return min(limits)
 
     def _solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
@@ -192,10 +192,8 @@ class Chain:
         streams = copy.deepcopy(record.streams)
         tape = streams.tape(record.stretch_draws * steps, len(record.x))
         tuning = record.warmup.tuning
-        start = perf_counter()
         trajectory = self._run(tape, tuning, params, streams)
-        self._seconds_per_step = (perf_counter() - start) / len(tape)
-        return SolvedStretch(tape, trajectory, tuning, steps)
+        return SolvedStretch(trajectory, tuning, steps, streams)
 
     def _run(
         self, tape: Tape, tuning: Tuning, params: Sequence[np.ndarray], streams: Streams
@@ -217,6 +215,7 @@ class Chain:
             n_steps = n * solved.steps_per_draw
             record.x = solved.draw(n - 1)
             record.streams.tape(n_steps, len(record.x))
+            record.streams.probes = solved.streams.probes
             record.warmup.observe(solved.trajectory[:n_steps], n)
             if record.n_tune_left:
                 record.n_tune_left = max(0, record.n_tune_left - n)

@@ -17,18 +17,18 @@ from pymc.model import Model
 from pymc.pytensorf import rewrite_pregrad
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError, pushforward
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType, discrete_dtypes
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_deer.status import ModelError
+from pymc_deer.typing import Tensor
 
-HvpFunction = Callable[[TensorVariable, TensorVariable], TensorVariable]
+HvpFunction = Callable[[Tensor, Tensor], Tensor]
 Point = Mapping[str, np.ndarray]
 
 _LIFTED_SIZE = 64
@@ -65,8 +65,9 @@ class Layout:
 
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Values by name, each in its own shape and dtype."""
-        pieces = zip(self.names, self.shapes, self.dtypes, self.offsets, self.offsets[1:])
-        return {n: x[a:b].reshape(s).astype(t) for n, s, t, a, b in pieces}
+        ends = self.offsets[1:]
+        columns = (self.names, self.shapes, self.dtypes, self.offsets[:-1], ends)
+        return {n: x[a:b].reshape(s).astype(t) for n, s, t, a, b in zip(*columns, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,10 @@ class Density:
         ``hvp(x, v)`` gives the Hessian of logp at x times v, symbolically, each of shape (D,).
     """
 
-    x: TensorVariable
-    logp: TensorVariable
-    dlogp: TensorVariable
-    params: tuple[TensorVariable, ...]
+    x: Tensor
+    logp: Tensor
+    dlogp: Tensor
+    params: tuple[Tensor, ...]
     hvp: HvpFunction
     layout: Layout
     _sources: tuple["Constant | SharedVariable | str", ...] = field(repr=False)
@@ -119,21 +120,21 @@ class Density:
                 )
         return values
 
-    def single(self, x: TensorVariable) -> list[TensorVariable]:
+    def single(self, x: Tensor) -> list[Tensor]:
         """Logp and gradient at one state x of shape (D,)."""
         return graph_replace([self.logp, self.dlogp], {self.x: x}, strict=False)
 
-    def batch(self, x: TensorVariable) -> list[TensorVariable]:
+    def batch(self, x: Tensor) -> list[Tensor]:
         """Logp and gradient at each row of x: shapes (W,) and (W, D)."""
         return vectorize_graph([self.logp, self.dlogp], {self.x: x})
 
-    def single_hvp(self, x: TensorVariable, probes: TensorVariable) -> TensorVariable:
+    def single_hvp(self, x: Tensor, probes: Tensor) -> Tensor:
         """Hessian at x of shape (D,) times each row of `probes`, shape (P, D)."""
         n_probes = probes.type.shape[0]
         assert n_probes is not None
         return pt.stack([self.hvp(x, probes[p]) for p in range(n_probes)])
 
-    def batch_hvp(self, x: TensorVariable, probes: TensorVariable) -> TensorVariable:
+    def batch_hvp(self, x: Tensor, probes: Tensor) -> Tensor:
         """Hessian at each row of x (W, D) times its probes (W or 1, P, D): shape (W, P, D).
 
         What depends on x alone is computed once a row, not once a probe.
@@ -153,7 +154,7 @@ def _current_value(source: "Constant | SharedVariable | str", point: Point) -> n
 
 def build_density(
     model: Model,
-    value_vars: Sequence[TensorVariable] | None = None,
+    value_vars: Sequence[Tensor] | None = None,
     hvp: HvpFunction | None = None,
 ) -> Density:
     """Symbolic density of `value_vars` given everything else in the model.
@@ -192,7 +193,9 @@ def build_density(
         for length in model.dim_lengths.values()
         if isinstance(length, SharedVariable)
     }
-    replacements = dict(zip(chosen, values)) | {s: p for s, p, _ in sources} | frozen_lengths
+    replacements = (
+        dict(zip(chosen, values, strict=True)) | {s: p for s, p, _ in sources} | frozen_lengths
+    )
     [logp] = graph_replace([model.logp()], replacements, strict=False)
     logp = rewrite_pregrad(logp.astype(dtype))
     gradients = [_gradient(logp, v, rv_names[c]) for v, c in zip(values, chosen, strict=True)]
@@ -219,15 +222,15 @@ def build_density(
     )
 
 
-def automatic_hvp(x: TensorVariable, dlogp: TensorVariable) -> HvpFunction:
+def automatic_hvp(x: Tensor, dlogp: Tensor) -> HvpFunction:
     """Hessian-vector product by differentiating the gradient once more.
 
     Forward over reverse (``pushforward``) where the Ops support it, otherwise reverse over
     reverse. The graph is built on the first call only: the rule without HVPs never pays for it.
     """
-    cache: list[tuple[TensorVariable, TensorVariable]] = []
+    cache: list[tuple[Tensor, Tensor]] = []
 
-    def build() -> tuple[TensorVariable, TensorVariable]:
+    def build() -> tuple[Tensor, Tensor]:
         v = x.type("v")
         try:
             product = pushforward(dlogp, x, v, disconnected_outputs="ignore")
@@ -238,7 +241,7 @@ def automatic_hvp(x: TensorVariable, dlogp: TensorVariable) -> HvpFunction:
         product = rewrite_graph(product, include=("canonicalize", "stabilize"), clone=False)
         return v, product
 
-    def hvp(at: TensorVariable, direction: TensorVariable) -> TensorVariable:
+    def hvp(at: Tensor, direction: Tensor) -> Tensor:
         if not cache:
             cache.append(build())
         v, product = cache[0]
@@ -247,7 +250,7 @@ def automatic_hvp(x: TensorVariable, dlogp: TensorVariable) -> HvpFunction:
     return hvp
 
 
-def _check_variables(chosen: Sequence[Variable], rv_names: Mapping[Variable, str]) -> None:
+def _check_variables(chosen: Sequence[Tensor], rv_names: Mapping[Tensor, str]) -> None:
     if not chosen:
         raise ModelError("The model has no free variables to sample: add a prior, or pass vars.")
     discrete = [rv_names[v] for v in chosen if v.type.dtype in discrete_dtypes]
@@ -260,8 +263,8 @@ def _check_variables(chosen: Sequence[Variable], rv_names: Mapping[Variable, str
 
 
 def _graph_inputs(
-    model: Model, chosen: Sequence[Variable], point: Point
-) -> list[tuple[Variable, TensorVariable, "SharedVariable | str"]]:
+    model: Model, chosen: Sequence[Tensor], point: Point
+) -> list[tuple[Tensor, Tensor, "SharedVariable | str"]]:
     """(variable in the model, fresh input of static shape, origin of its value)."""
     lengths = set(model.dim_lengths.values())
     found = [
@@ -278,7 +281,7 @@ def _graph_inputs(
     return inputs
 
 
-def _gradient(logp: TensorVariable, value: TensorVariable, name: str) -> TensorVariable:
+def _gradient(logp: Tensor, value: Tensor, name: str) -> Tensor:
     try:
         return pytensor.grad(logp, value)
     except DisconnectedInputError as error:
@@ -293,27 +296,25 @@ def _gradient(logp: TensorVariable, value: TensorVariable, name: str) -> TensorV
         ) from error
 
 
-def _unravel(
-    x: TensorVariable, layout: Layout, values: Sequence[TensorVariable]
-) -> list[TensorVariable]:
-    pieces = zip(values, layout.shapes, layout.offsets, layout.offsets[1:], strict=False)
+def _unravel(x: Tensor, layout: Layout, values: Sequence[Tensor]) -> list[Tensor]:
+    pieces = zip(values, layout.shapes, layout.offsets[:-1], layout.offsets[1:], strict=True)
     return [x[a:b].reshape(shape).astype(v.dtype) for v, shape, a, b in pieces]
 
 
-def _ravel(variables: Sequence[TensorVariable], dtype: str) -> TensorVariable:
+def _ravel(variables: Sequence[Tensor], dtype: str) -> Tensor:
     return pt.concatenate([v.ravel().astype(dtype) for v in variables])
 
 
 def _lift_constants(
-    logp: TensorVariable, dlogp: TensorVariable
-) -> tuple[TensorVariable, TensorVariable, list[tuple[TensorVariable, Constant]]]:
+    logp: Tensor, dlogp: Tensor
+) -> tuple[Tensor, Tensor, list[tuple[Tensor, Constant]]]:
     """Turn large constants into inputs.
 
     Indices and masks stay: backends specialise on them, and JAX must know a mask to trace it.
     """
     graph = FunctionGraph(outputs=[logp, dlogp], clone=False)
 
-    def liftable(var: Variable) -> bool:
+    def liftable(var: Tensor) -> bool:
         if not isinstance(var, Constant) or not isinstance(var.type, TensorType):
             return False
         if var.data.size < _LIFTED_SIZE or var.type.dtype == "bool":

@@ -21,18 +21,17 @@ from typing import Literal, get_args
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.tensor.variable import TensorVariable
+
+from pymc_deer.typing import Tensor
 
 Rule = Literal["preconditioned", "stochastic", "exact"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
-Hvp = Callable[[TensorVariable, TensorVariable], TensorVariable]
+Hvp = Callable[[Tensor, Tensor], Tensor]
 """Hessian at z (..., D) times each of the probes (..., P, D), in whitened coordinates."""
 
 
-def preconditioned_jacobian(
-    step_size: TensorVariable, curvature: TensorVariable, n_leapfrog: int = 1
-) -> TensorVariable:
+def preconditioned_jacobian(step_size: Tensor, curvature: Tensor, n_leapfrog: int = 1) -> Tensor:
     """Scalar Jacobian of an accepted step on a Gaussian of the given curvature.
 
     The Chebyshev recursion T_L(x) equals cos(L arccos x), and also holds beyond |x| = 1.
@@ -46,10 +45,10 @@ def preconditioned_jacobian(
 
 def path_jacobian_diagonal(
     hvp: Hvp,
-    path: tuple[TensorVariable, ...],
-    probes: TensorVariable,
-    step_size: TensorVariable,
-) -> TensorVariable:
+    path: tuple[Tensor, ...],
+    probes: Tensor,
+    step_size: Tensor,
+) -> Tensor:
     """Sum over probes of v * (J v), for the tangent J v of a leapfrog path.
 
     Parameters
@@ -73,7 +72,7 @@ def path_jacobian_diagonal(
     return pt.sum(probes * tangent, axis=-2)
 
 
-def accepted_jacobian(diagonal: TensorVariable, curvature: TensorVariable) -> TensorVariable:
+def accepted_jacobian(diagonal: Tensor, curvature: Tensor) -> Tensor:
     """Clip an estimated diagonal, (..., D), after scaling its distance from 1 by the bound c."""
     return pt.clip(1 - curvature * (1 - diagonal), 0, 1)
 

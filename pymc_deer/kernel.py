@@ -11,18 +11,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytensor.tensor as pt
-from pytensor.tensor.variable import TensorVariable
 
-LogpDlogp = Callable[[TensorVariable], "list[TensorVariable]"]
+from pymc_deer.typing import Tensor
+
+LogpDlogp = Callable[[Tensor], "list[Tensor]"]
 """Logp (...) and its gradient (..., D) at z (..., D)."""
 
 
 class State(NamedTuple):
     """A state of the chain with its log-density and gradient: shapes (..., D), (...), (..., D)."""
 
-    z: TensorVariable
-    logp: TensorVariable
-    dlogp: TensorVariable
+    z: Tensor
+    logp: Tensor
+    dlogp: Tensor
 
 
 class Transition(NamedTuple):
@@ -42,17 +43,17 @@ class Transition(NamedTuple):
     """
 
     state: State
-    log_alpha: TensorVariable
-    accepted: TensorVariable
-    path: tuple[TensorVariable, ...]
+    log_alpha: Tensor
+    accepted: Tensor
+    path: tuple[Tensor, ...]
 
 
 def transition(
     density: LogpDlogp,
     state: State,
-    xi: TensorVariable,
-    log_u: TensorVariable,
-    step_size: TensorVariable,
+    xi: Tensor,
+    log_u: Tensor,
+    step_size: Tensor,
     n_leapfrog: int = 1,
 ) -> Transition:
     """Move `state` by one transition with the noise (xi, log_u) of the tape.
@@ -90,7 +91,7 @@ def transition(
     return Transition(_select(accepted, proposal, state), log_alpha, accepted, tuple(path))
 
 
-def _select(accepted: TensorVariable, proposal: State, state: State) -> State:
+def _select(accepted: Tensor, proposal: State, state: State) -> State:
     wide = pt.expand_dims(accepted, -1)
     return State(
         pt.switch(wide, proposal.z, state.z),

@@ -11,8 +11,9 @@ from typing import Literal
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.tensor.variable import TensorVariable
 from scipy.linalg import solve_triangular
+
+from pymc_deer.typing import Tensor
 
 MetricKind = Literal["diag", "dense"]
 
@@ -57,8 +58,8 @@ class SymbolicMetric:
     All maps act on the last axis and work for a state (D,), a batch (W, D) and probes (..., P, D).
     """
 
-    mu: TensorVariable
-    factor: TensorVariable
+    mu: Tensor
+    factor: Tensor
 
     @classmethod
     def of(cls, kind: MetricKind, size: int, dtype: str) -> "SymbolicMetric":
@@ -69,40 +70,40 @@ class SymbolicMetric:
         )
 
     @property
-    def params(self) -> list[TensorVariable]:
+    def params(self) -> list[Tensor]:
         return [self.mu, self.factor]
 
-    def scale(self, z: TensorVariable) -> TensorVariable:
+    def scale(self, z: Tensor) -> Tensor:
         """L z: a direction in x."""
         return z * self.factor if self.factor.ndim == 1 else _rows(z, self.factor.T)
 
-    def pull_back(self, dlogp: TensorVariable) -> TensorVariable:
+    def pull_back(self, dlogp: Tensor) -> Tensor:
         """L^T g: a gradient in z."""
         return dlogp * self.factor if self.factor.ndim == 1 else _rows(dlogp, self.factor)
 
     def whiten(
-        self, logp_dlogp: Callable[[TensorVariable], list[TensorVariable]]
-    ) -> Callable[[TensorVariable], list[TensorVariable]]:
+        self, logp_dlogp: Callable[[Tensor], list[Tensor]]
+    ) -> Callable[[Tensor], list[Tensor]]:
         """Log-density and gradient as functions of z."""
 
-        def whitened(z: TensorVariable) -> list[TensorVariable]:
+        def whitened(z: Tensor) -> list[Tensor]:
             logp, dlogp = logp_dlogp(self.mu + self.scale(z))
             return [logp, self.pull_back(dlogp)]
 
         return whitened
 
     def whiten_hvp(
-        self, hvp: Callable[[TensorVariable, TensorVariable], TensorVariable]
-    ) -> Callable[[TensorVariable, TensorVariable], TensorVariable]:
+        self, hvp: Callable[[Tensor, Tensor], Tensor]
+    ) -> Callable[[Tensor, Tensor], Tensor]:
         """Hessian-vector products as functions of z and a direction in z."""
 
-        def whitened(z: TensorVariable, probes: TensorVariable) -> TensorVariable:
+        def whitened(z: Tensor, probes: Tensor) -> Tensor:
             return self.pull_back(hvp(self.mu + self.scale(z), self.scale(probes)))
 
         return whitened
 
 
-def _rows(rows: TensorVariable, matrix: TensorVariable) -> TensorVariable:
+def _rows(rows: Tensor, matrix: Tensor) -> Tensor:
     """Each row of (..., D) times a matrix: one matrix product whatever the leading axes."""
     if rows.ndim <= 2:
         return pt.dot(rows, matrix)

@@ -2,8 +2,9 @@
 
 If the draws have covariance A and the gradients covariance B, the metric that minimises the Fisher
 divergence between the whitened posterior and a standard normal is the geometric mean
-S = A # B^{-1} (Seyboldt, Carlson and Carpenter 2026, "If only my posterior were normal"; nutpie);
-its diagonal form is sqrt(var x / var g). For a Gaussian both A and B^{-1} are the covariance.
+S = A # B^{-1} (Seyboldt, Carlson and Carpenter 2026, "Preconditioning Hamiltonian Monte Carlo by
+minimizing Fisher divergence", arXiv:2603.18845; nutpie); its diagonal form is sqrt(var x / var g).
+For a Gaussian both A and B^{-1} are the covariance.
 """
 
 from dataclasses import dataclass
@@ -37,9 +38,7 @@ class Moments:
         """Moments of n draws and gradients, both (n, D)."""
         z, g = z.astype(float), dlogp.astype(float)
         z_mean, g_mean = z.mean(axis=0), g.mean(axis=0)
-        return cls(
-            len(z), z_mean, _scatter(z - z_mean, kind), g_mean, _scatter(g - g_mean, kind)
-        )
+        return cls(len(z), z_mean, _scatter(z - z_mean, kind), g_mean, _scatter(g - g_mean, kind))
 
     def merged(self, other: "Moments") -> "Moments":
         """Moments of both samples together (Chan, Golub and LeVeque 1983)."""

@@ -1,6 +1,6 @@
 """The sampler's options: one frozen, validated object. Every wrong argument is reported here."""
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
@@ -60,13 +60,20 @@ class Options:
             raise invalid_option("hvp", self.hvp, "a callable (x, v) -> H v, or None")
 
     @classmethod
-    def from_arguments(cls, arguments: dict[str, Any]) -> "Options":
-        """Options from keyword arguments; an unknown one is reported with the known ones."""
+    def from_arguments(cls, arguments: dict[str, Any], also: Sequence[str] = ()) -> "Options":
+        """Options from keyword arguments; an unknown one is reported with the known ones.
+
+        Parameters
+        ----------
+        also
+            Further names that the caller takes, for the report.
+        """
         known = [f.name for f in fields(cls)]
         unknown = sorted(set(arguments) - set(known))
         if unknown:
             raise OptionError(
-                f"DeerMALA has no argument {', '.join(unknown)}; it takes {', '.join(known)}."
+                f"DeerMALA has no argument {', '.join(unknown)}; it takes "
+                f"{', '.join([*also, *known])}."
             )
         return cls(**arguments)
 
@@ -81,14 +88,14 @@ class Options:
         if covariance.shape not in ((size,), (size, size)):
             raise invalid_option(
                 "metric",
-                f"array of shape {covariance.shape}",
+                covariance,
                 f"of shape ({size},) or ({size}, {size}), one row per unconstrained dimension",
             )
         if not np.isfinite(covariance).all():
-            raise invalid_option("metric", "array", "finite")
+            raise invalid_option("metric", covariance, "finite")
         if covariance.ndim == 1:
             if not (covariance > 0).all():
-                raise invalid_option("metric", "vector", "positive: it holds variances")
+                raise invalid_option("metric", covariance, "positive: it holds variances")
             return np.sqrt(covariance)
         try:
             if not np.allclose(covariance, covariance.T):
@@ -96,7 +103,7 @@ class Options:
             return np.linalg.cholesky(covariance)
         except np.linalg.LinAlgError as error:
             raise invalid_option(
-                "metric", "matrix", "a symmetric positive definite covariance"
+                "metric", covariance, "a symmetric positive definite covariance"
             ) from error
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+
+from pymc_deer.typing import Tensor
 
 
 class AffineScan(Op):
@@ -32,7 +34,7 @@ class AffineScan(Op):
 
     __props__ = ()
 
-    def make_node(self, *inputs: Variable) -> Apply:
+    def make_node(self, *inputs: Tensor) -> Apply:
         a, b, start = map(pt.as_tensor_variable, inputs)
         if (a.ndim, b.ndim, start.ndim) != (2, 2, 1):
             raise TypeError(
@@ -49,7 +51,7 @@ class AffineScan(Op):
             states[t] = state
         output_storage[0][0] = states
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: Any) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: Any) -> list[Any]:
         return [shapes[1]]
 
 

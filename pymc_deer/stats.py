@@ -56,5 +56,5 @@ STATS: tuple[Stat, ...] = (
     Stat("tune", bool, "", "Whether the draw belongs to warm-up."),
 )
 
-STATS_DTYPES_SHAPES = {stat.name: (stat.dtype, []) for stat in STATS}
+STATS_DTYPES_SHAPES: dict[str, Any] = {stat.name: (stat.dtype, []) for stat in STATS}
 """The table in the form that PyMC's step methods declare."""

@@ -1,5 +1,6 @@
 """Exceptions of the package: what happened, and what to write instead."""
 
+import numpy as np
 from pymc.exceptions import SamplingError
 
 
@@ -29,4 +30,5 @@ class StartError(DeerError, SamplingError):
 
 def invalid_option(name: str, value: object, expected: str) -> OptionError:
     """The one form in which a wrong argument is reported."""
-    return OptionError(f"DeerMALA({name}={value!r}): {name} must be {expected}.")
+    shown = f"array of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+    return OptionError(f"DeerMALA({name}={shown}): {name} must be {expected}.")

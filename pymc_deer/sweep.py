@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Variable
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_deer.batch import Batching, BatchMap
 from pymc_deer.density import Density
@@ -35,14 +33,15 @@ from pymc_deer.jacobian import (
 from pymc_deer.kernel import LogpDlogp, State, transition
 from pymc_deer.metric import MetricKind, SymbolicMetric
 from pymc_deer.scan import affine_scan
+from pymc_deer.typing import Tensor
 
 
 @dataclass(frozen=True)
 class Program:
     """A graph to compile: its inputs in calling order, and its outputs."""
 
-    inputs: list[TensorVariable]
-    outputs: list[TensorVariable]
+    inputs: list[Tensor]
+    outputs: list[Tensor]
 
 
 @dataclass(frozen=True)
@@ -160,11 +159,9 @@ def _transition_map(
     log_u = pt.tensor("log_u", dtype=dtype, shape=lead)
     step_size = pt.tensor("step_size", dtype=dtype, shape=())
     whitened = metric.whiten(logp_dlogp)
-    moved = transition(
-        whitened, State(z, *whitened(z)), xi, log_u, step_size, spec.n_leapfrog
-    )
-    mapped: list[Variable] = [z, xi, log_u]
-    shared: list[Variable] = [step_size, *metric.params, *density.params]
+    moved = transition(whitened, State(z, *whitened(z)), xi, log_u, step_size, spec.n_leapfrog)
+    mapped: list[Tensor] = [z, xi, log_u]
+    shared: list[Tensor] = [step_size, *metric.params, *density.params]
     outputs = [*moved.state, moved.log_alpha, moved.accepted]
     if spec.rule != "preconditioned":
         per_state = spec.rule == "stochastic"
@@ -184,9 +181,7 @@ def _transition_map(
     )
 
 
-def _as_op(
-    x: TensorVariable, logp_dlogp: Sequence[TensorVariable], params: Sequence[TensorVariable]
-) -> LogpDlogp:
+def _as_op(x: Tensor, logp_dlogp: Sequence[Tensor], params: Sequence[Tensor]) -> LogpDlogp:
     """The density as one Op, so that a graph which evaluates it twice compiles it once."""
     op = OpFromGraph([x, *params], list(logp_dlogp), name="LogpDlogp")
     return lambda at: op(at, *params)

@@ -188,7 +188,8 @@ class Solver(ABC):
         It goes through the programs that run the chain, so nothing more is compiled.
         """
         size = self.density.size
-        tape = Tape(np.zeros((1, size)), np.full(1, -np.inf))
+        # Two states, so that the first call of all sees a true batch.
+        tape = Tape(np.zeros((2, size)), np.full(2, -np.inf))
         rng = np.random.default_rng(0)
         trajectory = self.solve(z, tape, Tuning(0.0, 1.0, metric), params, rng)
         # The ratio is 1 where logp is finite; where it is not, it says so.

@@ -5,6 +5,7 @@ that a stretch writes where the one before did.
 """
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -19,7 +20,7 @@ from pytensor.compile.mode import get_mode
 import pymc_deer.batch_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Buffers, Solver, Tuning
-from pymc_deer.batch import Batching
+from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.noise import Tape
 from pymc_deer.status import BackendError, ForkError
@@ -103,7 +104,11 @@ class JaxSolver(Solver):
 
     @cached_property
     def _run_sequential(self) -> Callable[..., Any]:
-        step = _compile(build_sequential(self.density, self.spec))
+        try:
+            program = build_sequential(self.density, self.spec)
+            step = _compile(program)
+        except Exception as error:
+            raise _cannot_compile(error) from error
         return jax.jit(partial(_sequential_loop, step), donate_argnums=0)
 
     @cached_property
@@ -115,14 +120,10 @@ class JaxSolver(Solver):
         single-state graph then still works.
         """
         failure: Exception | None = None
-        batchings: tuple[Batching, ...] = ("vectorized", "mapped")
-        for batching in batchings:
+        for batching in BATCHINGS:
             try:
-                program = build_sweep(
-                    self.density, self.spec, batching, width=self.plan.window
-                )
+                program = build_sweep(self.density, self.spec, batching, width=self.plan.window)
                 sweep = _compile(program)
-                jax.eval_shape(sweep, *map(_abstract, program.inputs))
             except Exception as error:  # noqa: BLE001 - whatever JAX raises, the other form may do
                 failure = error
                 continue
@@ -130,9 +131,7 @@ class JaxSolver(Solver):
             draw = self._draw_probes()
             loop = partial(_windowed_loop, sweep, draw, self.plan.window)
             return jax.jit(loop, donate_argnums=0)
-        raise BackendError(
-            f"JAX cannot compile this model ({failure}). Write DeerMALA(backend='numba')."
-        ) from failure
+        raise _cannot_compile(failure) from failure
 
     def _draw_probes(self) -> Callable[[jax.Array], jax.Array]:
         size, dtype = self.density.size, self.density.dtype
@@ -162,8 +161,7 @@ class JaxSolver(Solver):
         rows, size, dtype = self.plan.capacity + extra, self.density.size, self.density.dtype
         if extra not in self._buffers:
             shapes = {"z": (rows, size), "dlogp": (rows, size)}
-            fresh = tuple(jnp.zeros(shapes.get(name, (rows,)), dtype) for name in _BUFFERS)
-            return fresh
+            return tuple(jnp.zeros(shapes.get(name, (rows,)), dtype) for name in _BUFFERS)
         return self._buffers.pop(extra)
 
     def _keep_buffers(self, extra: int, filled: tuple[jax.Array, ...]) -> None:
@@ -191,13 +189,27 @@ class JaxSolver(Solver):
         self._pid = os.getpid()
 
 
-def _compile(program: Program) -> Callable[..., Any]:
-    """The program as a JAX function; CheckParameterValue becomes logp = -inf."""
-    mode = get_mode("JAX").including("local_check_parameter_to_ninf_switch")
-    function = pytensor.function(
-        program.inputs, program.outputs, mode=mode, on_unused_input="ignore", trust_input=True
+def _cannot_compile(error: Exception | None) -> BackendError:
+    return BackendError(
+        f"JAX cannot compile this model ({error}). Write DeerMALA(backend='numba')."
     )
-    return function.vm.jit_fn
+
+
+def _compile(program: Program) -> Callable[..., Any]:
+    """The program as a JAX function, traced once to see that it can be.
+
+    A failed parameter check is logp = -inf, no exception.
+    """
+    mode = get_mode("JAX").including("local_check_parameter_to_ninf_switch")
+    with warnings.catch_warnings():
+        # PyTensor's dispatch warns of what JAX may not trace; whether it does is tried next.
+        warnings.filterwarnings("ignore", module="pytensor.link.jax")
+        function = pytensor.function(
+            program.inputs, program.outputs, mode=mode, on_unused_input="ignore", trust_input=True
+        )
+    jit_fn: Any = function.vm.jit_fn
+    jax.eval_shape(jit_fn, *map(_abstract, program.inputs))
+    return jit_fn
 
 
 def _abstract(variable: Any) -> jax.ShapeDtypeStruct:

@@ -10,6 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytensor
+from numba.core.errors import NumbaError
 from pytensor.compile.mode import get_mode
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
@@ -18,9 +19,10 @@ from threadpoolctl import ThreadpoolController
 import pymc_deer.batch_numba
 import pymc_deer.scan_numba  # noqa: F401
 from pymc_deer.backends.base import Buffers, Solver, Tuning
-from pymc_deer.batch import Batching
+from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.noise import Tape
+from pymc_deer.status import BackendError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
 _BLOCK = 32
@@ -90,6 +92,10 @@ class NumbaSolver(Solver):
 
     name = "numba"
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._windowed_loops: dict[bool, Callable[..., tuple[int, int]]] = {}
+
     def _sequential(
         self,
         start: np.ndarray,
@@ -99,7 +105,7 @@ class NumbaSolver(Solver):
         buffers: Buffers,
         first: int,
     ) -> None:
-        self._run_sequential(
+        arguments = (
             start,
             tape.xi,
             tape.log_u,
@@ -112,6 +118,10 @@ class NumbaSolver(Solver):
             buffers.log_alpha,
             _writeable(params),
         )
+        try:
+            self._run_sequential(*arguments)
+        except (NumbaError, NotImplementedError) as error:
+            raise _cannot_compile(error) from error
 
     def _windowed(
         self,
@@ -123,7 +133,6 @@ class NumbaSolver(Solver):
         buffers: Buffers,
     ) -> tuple[int, int]:
         n_threads = available_threads()
-        run = self._run_threaded if n_threads > 1 else self._run_serial
         arguments = (
             start,
             tape.xi,
@@ -144,30 +153,47 @@ class NumbaSolver(Solver):
             _writeable(params),
         )
         if n_threads == 1:
-            return run(*arguments)
+            return self._windowed_loop(False)(*arguments)
         # Our threads each call BLAS; threads of its own on top would only get in the way.
         with self._threadpools.limit(limits=1, user_api="blas"):
-            return run(*arguments)
+            return self._windowed_loop(True)(*arguments)
+
+    def _windowed_loop(self, threaded: bool) -> Callable[..., tuple[int, int]]:
+        """The windowed loop around the first form of the batch that Numba can compile.
+
+        Numba compiles when it first sees the arguments, and some vectorised graphs fail only when
+        they run (a broadcast that PyTensor cannot see ahead), so the first call makes the choice.
+        """
+        if threaded in self._windowed_loops:
+            return self._windowed_loops[threaded]
+
+        def first_call(*arguments: Any) -> tuple[int, int]:
+            failure: Exception | None = None
+            for batching in BATCHINGS:
+                try:
+                    loop = self._compile_windowed(batching, threaded)
+                    result = loop(*arguments)
+                except Exception as error:  # noqa: BLE001 - the other form may work
+                    failure = error
+                    continue
+                self.batching = batching
+                self._windowed_loops[threaded] = loop
+                return result
+            raise _cannot_compile(failure) from failure
+
+        return first_call
+
+    def _compile_windowed(
+        self, batching: Batching, threaded: bool
+    ) -> Callable[..., tuple[int, int]]:
+        draw = _DRAW_PROBES if self.spec.rule == "stochastic" else "pass"
+        program = build_sweep(self.density, self.spec, batching, threaded=threaded)
+        return _compile_loop(_WINDOWED.format(draw_probes=draw), "sweep", _compile(program))
 
     @cached_property
     def _run_sequential(self) -> Callable[..., None]:
         step = _compile(build_sequential(self.density, self.spec))
         return _compile_loop(_SEQUENTIAL, "step", step)
-
-    @cached_property
-    def _run_serial(self) -> Callable[..., tuple[int, int]]:
-        return self._compile_windowed(threaded=False)
-
-    @cached_property
-    def _run_threaded(self) -> Callable[..., tuple[int, int]]:
-        return self._compile_windowed(threaded=True)
-
-    def _compile_windowed(self, threaded: bool) -> Callable[..., tuple[int, int]]:
-        draw = _DRAW_PROBES if self.spec.rule == "stochastic" else "pass"
-        source = _WINDOWED.format(draw_probes=draw)
-        self.batching = "vectorized"
-        sweep = _compile(build_sweep(self.density, self.spec, self.batching, threaded=threaded))
-        return _compile_loop(source, "sweep", sweep)
 
     @cached_property
     def _probes(self) -> np.ndarray:
@@ -184,8 +210,9 @@ class NumbaSolver(Solver):
         return np.asarray(value, dtype=self.density.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = ("_run_sequential", "_run_serial", "_run_threaded", "_threadpools")
-        return {k: v for k, v in self.__dict__.items() if k not in compiled}
+        compiled = ("_run_sequential", "_threadpools")
+        state = {k: v for k, v in self.__dict__.items() if k not in compiled}
+        return state | {"_windowed_loops": {}}
 
 
 def available_threads() -> int:
@@ -195,8 +222,14 @@ def available_threads() -> int:
     return min(numba.config.NUMBA_NUM_THREADS, len(os.sched_getaffinity(0)))
 
 
+def _cannot_compile(error: Exception | None) -> BackendError:
+    return BackendError(
+        f"Numba cannot compile this model ({error}). Write DeerMALA(backend='jax')."
+    )
+
+
 def _compile(program: Program) -> Any:
-    """The program as a Numba function; CheckParameterValue becomes logp = -inf, not an exception."""
+    """The program as a Numba function; a failed parameter check is logp = -inf, no exception."""
     mode = get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
     function = pytensor.function(
         program.inputs, program.outputs, mode=mode, on_unused_input="ignore", trust_input=True

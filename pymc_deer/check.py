@@ -1,0 +1,90 @@
+"""Exactness, checked on the user's own model: DEER against sequential MALA on one tape."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_deer.adaptation import acceptance_rates
+from pymc_deer.backends import make_solver
+from pymc_deer.backends.base import Trajectory, Tuning, WindowPlan
+from pymc_deer.density import Density, Point
+from pymc_deer.noise import draw_tape
+from pymc_deer.options import BackendName
+from pymc_deer.sweep import SweepSpec
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a windowed run of n transitions compares with the sequential one.
+
+    Attributes
+    ----------
+    n_transitions, window
+        Length of the run and of its windows.
+    n_sweeps
+        Newton sweeps it took.
+    n_fallback
+        Transitions run step by step because the sweeps ran out.
+    acceptance_rate
+        Mean acceptance probability.
+    max_difference
+        Largest difference between the two runs' states, in whitened units.
+    """
+
+    n_transitions: int
+    window: int
+    n_sweeps: int
+    n_fallback: int
+    acceptance_rate: float
+    max_difference: float
+
+    @property
+    def sweeps_per_1000(self) -> float:
+        """Sweeps for 1000 transitions."""
+        return 1000 * self.n_sweeps / self.n_transitions
+
+
+def compare_with_sequential(
+    density: Density,
+    tuning: Tuning,
+    x: np.ndarray,
+    point: Point,
+    *,
+    backend: BackendName,
+    spec: SweepSpec,
+    window: int = 256,
+    n_transitions: int = 1024,
+    tol: float = 1e-6,
+    seed: int = 0,
+) -> Comparison:
+    """Run one tape twice from x, in windows and step by step.
+
+    Parameters
+    ----------
+    density, tuning, x
+        What to sample, with which step size and metric, from which state, shape (D,).
+    point
+        Values of the variables that the density is conditioned on.
+    backend
+        ``numba`` or ``jax``.
+    spec
+        Kind of metric and Jacobian rule.
+    """
+    rngs = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(3)]
+    tape = draw_tape(rngs[0], rngs[1], n_transitions, density.size)
+    params = density.param_values(point)
+    z = tuning.metric.to_z(x)
+
+    def run(width: int) -> Trajectory:
+        plan = WindowPlan(width, max_sweeps=width, tol=tol, capacity=n_transitions)
+        return make_solver(backend, density, spec, plan).solve(z, tape, tuning, params, rngs[2])
+
+    solved, exact = run(window), run(1)
+    return Comparison(
+        n_transitions=n_transitions,
+        window=window,
+        n_sweeps=solved.n_sweeps,
+        n_fallback=solved.n_fallback,
+        acceptance_rate=float(acceptance_rates(exact.log_alpha).mean()),
+        max_difference=float(np.abs(solved.z - exact.z).max()),
+    )

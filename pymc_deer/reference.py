@@ -1,0 +1,103 @@
+"""Plain NumPy: sequential MALA and the window loop, as written in the design.
+
+The oracle of the tests. It shares no code with the compiled path, and nothing else imports it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+LogpDlogp = Callable[[np.ndarray], tuple[float, np.ndarray]]
+"""Logp and gradient at one whitened state of shape (D,)."""
+
+
+class Step(NamedTuple):
+    """One transition: next state (D,), log Metropolis ratio, acceptance, and the leapfrog path."""
+
+    z: np.ndarray
+    log_alpha: float
+    accepted: bool
+    path: list[np.ndarray]
+
+
+def transition(
+    density: LogpDlogp,
+    z: np.ndarray,
+    xi: np.ndarray,
+    log_u: float,
+    step_size: float,
+    n_leapfrog: int = 1,
+) -> Step:
+    """One transition of `n_leapfrog` leapfrog steps and a Metropolis test."""
+    logp_start, gradient = density(z)
+    position, momentum, path = z, xi, []
+    logp = logp_start
+    for _ in range(n_leapfrog):
+        path.append(position)
+        momentum = momentum + 0.5 * step_size * gradient
+        position = position + step_size * momentum
+        logp, gradient = density(position)
+        momentum = momentum + 0.5 * step_size * gradient
+    log_alpha = logp - 0.5 * momentum @ momentum - logp_start + 0.5 * xi @ xi
+    accepted = bool(np.isfinite(log_alpha) and log_alpha > log_u)
+    return Step(position if accepted else z, float(log_alpha), accepted, path)
+
+
+def sequential(
+    density: LogpDlogp,
+    start: np.ndarray,
+    xi: np.ndarray,
+    log_u: np.ndarray,
+    step_size: float,
+    n_leapfrog: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The chain itself: states (n, D) and log Metropolis ratios (n,)."""
+    states, ratios = np.empty_like(xi), np.empty_like(log_u)
+    z = start
+    for t in range(len(xi)):
+        z, ratios[t], *_ = transition(density, z, xi[t], float(log_u[t]), step_size, n_leapfrog)
+        states[t] = z
+    return states, ratios
+
+
+def windowed(
+    density: LogpDlogp,
+    start: np.ndarray,
+    xi: np.ndarray,
+    log_u: np.ndarray,
+    step_size: float,
+    *,
+    window: int,
+    curvature: float,
+    tol: float,
+    n_leapfrog: int = 1,
+) -> tuple[np.ndarray, int]:
+    """The chain by Newton sweeps with the ``preconditioned`` rule: states (n, D) and sweeps."""
+    n = len(xi)
+    states = np.empty_like(xi)
+    moved = np.cos(n_leapfrog * np.arccos(np.clip(1 - curvature * step_size**2 / 2, -1, 1)))
+    guess = np.tile(start, (min(window, n), 1))
+    done = sweeps = 0
+    while done < n:
+        width = min(len(guess), n - done)
+        guess = guess[:width]
+        previous = np.vstack([start, guess[:-1]])
+        new, solved = np.empty_like(guess), np.empty_like(guess)
+        carried = start
+        for t in range(width):
+            step = transition(
+                density, previous[t], xi[done + t], float(log_u[done + t]), step_size, n_leapfrog
+            )
+            factor = np.clip(moved, 0, 1) if step.accepted else 1.0
+            new[t] = step.z
+            carried = factor * carried + step.z - factor * previous[t]
+            solved[t] = carried
+        wrong = np.abs(solved - guess).max(axis=1)[:-1] > tol
+        committed = 1 + (int(np.argmax(wrong)) if wrong.any() else width - 1)
+        states[done : done + committed] = new[:committed]
+        start = new[committed - 1]
+        guess = np.vstack([solved[committed:], np.tile(solved[-1], (committed, 1))])
+        done += committed
+        sweeps += 1
+    return states, sweeps

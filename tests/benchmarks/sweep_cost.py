@@ -1,0 +1,106 @@
+"""Cost of a Newton sweep: ``uv run python -m tests.benchmarks.sweep_cost``.
+
+The ratio of one sweep (HVP-free rule, dense metric, scan, residuals and all) to two evaluations of
+the batched logp and gradient of the same width, by the same backend with the same blocking and
+threads, in interleaved pairs. Target: at most 1.2 for N * D >= 25,000.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.mode import get_mode
+from threadpoolctl import threadpool_limits
+
+from pymc_deer.backends import jax as jax_backend
+from pymc_deer.backends import numba as numba_backend
+from pymc_deer.batch import BatchMap
+from pymc_deer.density import Density
+from pymc_deer.examples import correlated_logistic
+from pymc_deer.metric import identity_metric
+from pymc_deer.sweep import Program, SweepSpec, build_sweep
+from tests.benchmarks.measure import paired_ratio, write
+
+CASES = [(1000, 25, 64), (1000, 25, 512), (1000, 25, 2048), (2000, 50, 256), (10_000, 50, 128)]
+REPEATS = 15
+
+
+def build_gradient(density: Density, width: int | None, *, threaded: bool) -> Program:
+    """Logp and gradient of a window of states, and nothing else."""
+    x = pt.tensor("x", dtype=density.dtype, shape=(width, density.size))
+    blocking = pt.tensor("blocking", dtype="int64", shape=(2,))
+    batch_map = BatchMap(
+        [x, *density.params],
+        density.batch(x),
+        n_mapped=1,
+        batching="vectorized",
+        threaded=threaded,
+    )
+    return Program([x, blocking, *density.params], batch_map(blocking, x, *density.params))
+
+
+def measure(backend: str, n: int, size: int, width: int) -> dict[str, object]:
+    """The ratio for one backend, data size and window."""
+    model = correlated_logistic(n, size)
+    with model:
+        from pymc_deer.density import build_density
+
+        density = build_density(model)
+    rng = np.random.default_rng(0)
+    params = density.param_values(model.initial_point())
+    z = 0.05 * rng.normal(size=(width, size))
+    metric = identity_metric("dense", size)
+    noise = [rng.normal(size=(width, size)), np.log(rng.random(width))]
+    scalars = [np.asarray(v) for v in (0.05, 1.5, 1e-6)]
+    blocking = np.array([numba_backend._BLOCK, numba_backend.available_threads()])
+    probes = np.zeros((width, 0, size))
+    sweep_arguments = [
+        z, z[0], *noise, probes, *scalars, blocking, metric.mu, metric.factor, *params
+    ]  # fmt: skip
+    run = _jax_runner if backend == "jax" else _numba_runner
+    fixed = width if backend == "jax" else None
+    threaded = bool(blocking[1] > 1)
+    program = build_sweep(density, SweepSpec("dense"), "vectorized", width=fixed, threaded=threaded)
+    sweep = run(program, sweep_arguments)
+    gradient = run(build_gradient(density, fixed, threaded=threaded), [z, blocking, *params])
+
+    def two_gradients() -> None:
+        gradient()
+        gradient()
+
+    with threadpool_limits(1 if backend == "numba" and threaded else None, user_api="blas"):
+        ratio, seconds, _ = paired_ratio(sweep, two_gradients, REPEATS)
+    return {
+        "backend": backend,
+        "observations": n,
+        "dimension": size,
+        "window": width,
+        "ratio": round(ratio, 3),
+        "microseconds_per_transition": round(1e6 * seconds / width, 2),
+    }
+
+
+def _numba_runner(program: Program, arguments: list[np.ndarray]) -> Callable[[], object]:
+    mode = get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
+    function = pytensor.function(
+        program.inputs, program.outputs, mode=mode, on_unused_input="ignore", trust_input=True
+    )
+    return lambda: function(*arguments)
+
+
+def _jax_runner(program: Program, arguments: list[np.ndarray]) -> Callable[[], object]:
+    function = jax.jit(jax_backend._compile(program))
+    on_device = [jnp.asarray(a) for a in arguments]
+    return lambda: jax.block_until_ready(function(*on_device))
+
+
+def main() -> None:
+    """Measure every case on both backends."""
+    write("sweep_cost", [measure(b, *case) for b in ("numba", "jax") for case in CASES])
+
+
+if __name__ == "__main__":
+    main()

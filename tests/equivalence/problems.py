@@ -1,0 +1,105 @@
+"""Models with a whitening and a starting state, ready for tapes to be run on them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+import pymc as pm
+import pytensor
+
+from pymc_deer import DeerMALA, examples
+from pymc_deer.backends import make_solver
+from pymc_deer.backends.base import Solver, Tuning, WindowPlan
+from pymc_deer.chain import ChainRecord
+from pymc_deer.density import Density, build_density
+from pymc_deer.jacobian import Rule
+from pymc_deer.noise import Tape, draw_tape
+from pymc_deer.options import BackendName
+from pymc_deer.sweep import SweepSpec
+from tests.support import BACKENDS
+
+MODELS: dict[str, tuple[Callable[[], pm.Model], float]] = {
+    "eight_schools": (examples.eight_schools, 0.8),
+    "breast_cancer": (examples.breast_cancer, 0.75),
+    "radon": (examples.radon, 0.6),
+    "correlated_gaussian": (examples.correlated_gaussian, 0.7),
+    "horseshoe": (examples.horseshoe, 0.3),
+}
+"""Each model with a step size of usual acceptance in its adapted whitening."""
+
+CURVATURE = 1.5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A chain to run: density, whitening, step size, start, and the noise tapes.
+
+    The whitening is what warm-up finds, so that the runs are like those of users.
+    """
+
+    model: pm.Model
+    density: Density
+    tuning: Tuning
+    start: np.ndarray
+
+    @cached_property
+    def params(self) -> tuple[np.ndarray, ...]:
+        return self.density.param_values(self.model.initial_point())
+
+    def tape(self, n: int, seed: int = 0) -> Tape:
+        """Noise of n transitions."""
+        rngs = [np.random.default_rng([seed, i]) for i in range(2)]
+        return draw_tape(*rngs, n, self.density.size)
+
+    def solver(
+        self,
+        backend: BackendName,
+        window: int,
+        rule: Rule = "preconditioned",
+        *,
+        tol: float = 1e-6,
+        max_sweeps: int | None = None,
+    ) -> Solver:
+        """A solver that never falls back unless `max_sweeps` says so."""
+        spec = SweepSpec(self.tuning.metric.kind, rule)
+        plan = WindowPlan(window, max_sweeps or window, tol, capacity=512)
+        return make_solver(backend, self.density, spec, plan)
+
+    def run(self, solver: Solver, tape: Tape):
+        """The trajectory of `tape` from the start."""
+        rng = np.random.default_rng(7)
+        return solver.solve(self.start, tape, self.tuning, self.params, rng)
+
+    @cached_property
+    def whitened_logp_dlogp(self) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """Logp and gradient of one whitened state by PyTensor's own Python linker."""
+        density, metric = self.density, self.tuning.metric
+        compiled = pytensor.function(
+            [density.x, *density.params], [density.logp, density.dlogp], mode="FAST_COMPILE"
+        )
+
+        def function(z: np.ndarray) -> tuple[float, np.ndarray]:
+            logp, dlogp = compiled(metric.to_x(z), *self.params)
+            pulled = dlogp * metric.factor if metric.kind == "diag" else dlogp @ metric.factor
+            return float(logp), pulled
+
+        return function
+
+
+@cache
+def problem(name: str) -> Problem:
+    """The named model after a short warm-up on the first backend under test."""
+    build, step_size = MODELS[name]
+    with build() as model:
+        step = DeerMALA(backend=BACKENDS[0], window=1)
+        step.setup_chain(np.random.default_rng(11), 300, 1)
+        point = model.initial_point()
+        for _ in range(300):
+            point, _ = step.step(point)
+    record = step.record
+    assert isinstance(record, ChainRecord)
+    warm = record.warmup.tuning
+    x = step.density.layout.ravel(point, step.density.dtype)
+    tuning = Tuning(step_size, CURVATURE, warm.metric)
+    return Problem(model, build_density(model), tuning, warm.metric.to_z(x))

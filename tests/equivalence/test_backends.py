@@ -1,0 +1,26 @@
+"""JAX and Numba run the same graph: on one tape they agree to rounding."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.equivalence.problems import MODELS, problem
+from tests.support import BACKENDS
+
+pytestmark = pytest.mark.skipif(len(BACKENDS) < 2, reason="needs two backends to compare")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_backends_agree(single_threaded, name):
+    case = problem(name)
+    tape = case.tape(256, seed=3)
+    for window in (1, 64):
+        solvers = [case.solver(backend, window) for backend in BACKENDS]
+        for solver in solvers:
+            solver.plan = replace(solver.plan, tol=1e-10)
+        one, other = (case.run(solver, tape) for solver in solvers)
+        for field in ("z", "logp", "dlogp", "log_alpha"):
+            a, b = getattr(one, field), getattr(other, field)
+            scale = 1 + np.abs(b)
+            assert (np.abs(a - b) / scale).max() < 1e-8, f"{field}, window {window}"

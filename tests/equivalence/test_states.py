@@ -1,0 +1,99 @@
+"""DEER's states equal those of sequential MALA, and of the NumPy oracle, on the same tape."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pymc_deer import reference
+from pymc_deer.jacobian import RULES
+from tests.equivalence.problems import MODELS, problem
+from tests.support import BACKENDS
+
+WINDOWS = (8, 64, 512)
+TOLERANCES = (1e-6, 1e-9)
+
+
+def _cases():
+    """All models x rules x windows; D products a step make some exact cases long."""
+    for name in MODELS:
+        for rule in RULES:
+            for window in WINDOWS:
+                costly = rule == "exact" and window == 512 and name in ("radon", "horseshoe")
+                marks = [pytest.mark.slow] if costly else []
+                yield pytest.param(name, rule, window, marks=marks, id=f"{name}-{rule}-{window}")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("name", "rule", "window"), list(_cases()))
+def test_windowed_states_equal_sequential(single_threaded, backend, name, rule, window):
+    case = problem(name)
+    tape = case.tape(512)
+    exact = case.run(case.solver(backend, 1), tape)
+    accepted = exact.log_alpha > tape.log_u
+    assert 0.2 < accepted.mean() < 0.98, "the tape must see both acceptances and rejections"
+
+    solver = case.solver(backend, window, rule)
+    for tol in TOLERANCES:
+        solver.plan = replace(solver.plan, tol=tol)
+        solved = case.run(solver, tape)
+        assert solved.n_fallback == 0
+        assert 0 < solved.n_sweeps <= 512
+        assert np.abs(solved.z - exact.z).max() <= 100 * tol
+        moved = np.abs(solved.dlogp - exact.dlogp) <= 1e4 * tol * (1 + np.abs(exact.dlogp))
+        assert moved.all()
+        np.testing.assert_array_equal(solved.log_alpha > tape.log_u, accepted)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["eight_schools", "breast_cancer"])
+def test_sequential_chain_equals_the_oracle(backend, name):
+    case = problem(name)
+    tape = case.tape(200, seed=1)
+    solved = case.run(case.solver(backend, 1), tape)
+    states, ratios = reference.sequential(
+        case.whitened_logp_dlogp, case.start, tape.xi, tape.log_u, case.tuning.step_size
+    )
+    assert np.abs(solved.z - states).max() < 1e-9
+    assert np.abs(solved.log_alpha - ratios).max() < 1e-8
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_window_loop_equals_the_oracle_sweep_by_sweep(single_threaded, backend):
+    """The compiled loop makes the same sweeps as the plain one, not only the same states."""
+    case = problem("eight_schools")
+    tape = case.tape(100, seed=2)
+    solved = case.run(case.solver(backend, 16), tape)
+    states, sweeps = reference.windowed(
+        case.whitened_logp_dlogp,
+        case.start,
+        tape.xi,
+        tape.log_u,
+        case.tuning.step_size,
+        window=16,
+        curvature=case.tuning.curvature,
+        tol=1e-6,
+    )
+    assert np.abs(solved.z - states).max() < 1e-9
+    # JAX keeps its last window full with noise that is thrown away, and may need one sweep less.
+    assert abs(solved.n_sweeps - sweeps) <= 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sweeps_that_run_out_fall_back_to_exact_steps(single_threaded, backend):
+    case = problem("eight_schools")
+    tape = case.tape(512)
+    exact = case.run(case.solver(backend, 1), tape)
+    solved = case.run(case.solver(backend, 64, max_sweeps=1), tape)
+    assert 0 < solved.n_fallback < 512
+    assert solved.n_sweeps == 8
+    assert np.abs(solved.z - exact.z).max() <= 1e-4
+
+
+@pytest.mark.skipif("numba" not in BACKENDS, reason="threads are the Numba backend's")
+def test_threads_change_nothing():
+    case = problem("eight_schools")
+    tape = case.tape(512)
+    exact = case.run(case.solver("numba", 1), tape)
+    solved = case.run(case.solver("numba", 128), tape)
+    assert np.abs(solved.z - exact.z).max() <= 1e-4

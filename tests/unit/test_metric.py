@@ -1,0 +1,106 @@
+"""The metric: numeric and symbolic whitening are each other's mirror."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pymc_deer.metric import Metric, MetricKind, SymbolicMetric, identity_metric
+
+SIZE = 3
+
+
+def some_metric(kind: MetricKind) -> Metric:
+    rng = np.random.default_rng(7)
+    scales = rng.uniform(0.1, 10.0, SIZE)
+    factor = scales if kind == "diag" else np.tril(rng.normal(size=(SIZE, SIZE))) + np.diag(scales)
+    return Metric(rng.normal(size=SIZE), factor)
+
+
+def matrix(metric: Metric) -> np.ndarray:
+    """L as a matrix."""
+    return np.diag(metric.factor) if metric.kind == "diag" else metric.factor
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_to_z_inverts_to_x(kind: MetricKind) -> None:
+    metric = some_metric(kind)
+    z = np.random.default_rng(1).normal(size=SIZE)
+    assert metric.kind == kind
+    assert_allclose(metric.to_x(z), metric.mu + matrix(metric) @ z, rtol=1e-13)
+    assert_allclose(metric.to_z(metric.to_x(z)), z, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_batch_is_unwhitened_row_by_row(kind: MetricKind) -> None:
+    metric = some_metric(kind)
+    z = np.random.default_rng(1).normal(size=(5, SIZE))
+    assert_allclose(metric.to_x(z), [metric.to_x(row) for row in z], rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_identity_does_nothing(kind: MetricKind) -> None:
+    z = np.random.default_rng(1).normal(size=SIZE)
+    metric = identity_metric(kind, SIZE)
+    assert metric.kind == kind
+    assert_array_equal(metric.to_x(z), z)
+    assert_array_equal(metric.to_z(z), z)
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_astype(kind: MetricKind) -> None:
+    metric = some_metric(kind).astype("float32")
+    assert (metric.mu.dtype, metric.factor.dtype) == ("float32", "float32")
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+@pytest.mark.parametrize("lead", [(), (4,), (4, 2)], ids=["state", "batch", "probes"])
+def test_symbolic_maps_follow_the_matrix(kind: MetricKind, lead: tuple[int, ...]) -> None:
+    metric, symbolic = some_metric(kind), SymbolicMetric.of(kind, SIZE, "float64")
+    v = pt.tensor("v", dtype="float64", shape=(*lead, SIZE))
+    maps = pytensor.function(
+        [v, *symbolic.params],
+        [symbolic.scale(v), symbolic.pull_back(v)],
+        mode="FAST_COMPILE",
+        on_unused_input="ignore",
+    )
+    value = np.random.default_rng(2).normal(size=(*lead, SIZE))
+    scaled, pulled = maps(value, metric.mu, metric.factor)
+    assert scaled.shape == pulled.shape == value.shape
+    assert_allclose(scaled, value @ matrix(metric).T, rtol=1e-12)
+    assert_allclose(pulled, value @ matrix(metric), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_whitened_gradient_is_the_gradient_of_the_whitened_density(kind: MetricKind) -> None:
+    metric, symbolic = some_metric(kind), SymbolicMetric.of(kind, SIZE, "float64")
+    z = pt.tensor("z", dtype="float64", shape=(SIZE,))
+    curvature = np.array([1.0, 2.0, 3.0])
+
+    def density(x: pt.TensorVariable) -> list[pt.TensorVariable]:
+        return [-pt.sum(curvature * x**2) / 2 + x[0] * x[1], -curvature * x + swapped(x)]
+
+    def swapped(x: pt.TensorVariable) -> pt.TensorVariable:
+        return pt.stack([x[1], x[0], pt.zeros(())])
+
+    logp, dlogp = symbolic.whiten(density)(z)
+    whitened = pytensor.function(
+        [z, *symbolic.params], [dlogp, pytensor.grad(logp, z)], mode="FAST_COMPILE"
+    )
+    ours, autodiff = whitened(np.array([0.3, -1.0, 2.0]), metric.mu, metric.factor)
+    assert_allclose(ours, autodiff, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_whitened_hessian_is_congruent(kind: MetricKind) -> None:
+    metric, symbolic = some_metric(kind), SymbolicMetric.of(kind, SIZE, "float64")
+    hessian = np.array([[-2.0, 0.5, 0.0], [0.5, -1.0, 0.2], [0.0, 0.2, -3.0]])
+    z = pt.tensor("z", dtype="float64", shape=(SIZE,))
+    probes = pt.tensor("probes", dtype="float64", shape=(SIZE, SIZE))
+    product = symbolic.whiten_hvp(lambda x, v: pt.dot(v, hessian))(z, probes)
+    whitened = pytensor.function(
+        [z, probes, *symbolic.params], product, mode="FAST_COMPILE", on_unused_input="ignore"
+    )
+    found = whitened(np.zeros(SIZE), np.eye(SIZE), metric.mu, metric.factor)
+    assert_allclose(found, matrix(metric).T @ hessian @ matrix(metric), rtol=1e-12)

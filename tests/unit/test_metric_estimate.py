@@ -1,0 +1,138 @@
+"""Estimating the metric: a Gaussian's covariance is recovered from its draws and gradients."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pymc_deer.metric import Metric, MetricKind, identity_metric
+from pymc_deer.metric_estimate import (
+    Moments,
+    estimate_metric,
+    geometric_mean_with_inverse,
+)
+
+SIZE = 5
+
+
+def gaussian(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and a covariance with scales over four orders of magnitude."""
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(SIZE, SIZE)) + 2 * np.eye(SIZE)
+    scales = np.geomspace(0.01, 100.0, SIZE)
+    return rng.normal(size=SIZE), scales[:, None] * (root @ root.T) * scales
+
+
+def seen(metric: Metric, n: int, seed: int = 1) -> Moments:
+    """Moments of n independent draws of :func:`gaussian`, in the metric's coordinates."""
+    mean, covariance = gaussian()
+    x = np.random.default_rng(seed).multivariate_normal(mean, covariance, n)
+    factor = np.diag(metric.factor) if metric.kind == "diag" else metric.factor
+    z = np.array([metric.to_z(row) for row in x])
+    dlogp = -np.linalg.solve(covariance, (x - mean).T).T
+    return Moments.of(z, dlogp @ factor, metric.kind)
+
+
+def scales_off(kind: MetricKind) -> Metric:
+    """A start that is wrong by different factors for each coordinate."""
+    scales = np.geomspace(3.0, 0.1, SIZE)
+    return Metric(np.ones(SIZE), scales if kind == "diag" else np.diag(scales))
+
+
+@pytest.mark.parametrize("start", [identity_metric("dense", SIZE), scales_off("dense")])
+def test_dense_metric_whitens_a_gaussian(start: Metric) -> None:
+    metric = start
+    for seed in range(3):
+        metric = estimate_metric(seen(metric, 4000, seed), metric)
+    mean, covariance = gaussian()
+    inverse = np.linalg.inv(metric.factor)
+    # The geometric mean of A and B^-1 is exact for a Gaussian; what is left is shrinkage.
+    whitened = inverse @ covariance @ inverse.T
+    assert_allclose(np.linalg.eigvalsh(whitened), 1.0, atol=0.05)
+    assert_array_equal(metric.factor, np.tril(metric.factor))
+    assert_allclose(metric.to_z(mean), 0.0, atol=0.1)
+
+
+@pytest.mark.parametrize("start", [identity_metric("diag", SIZE), scales_off("diag")])
+def test_diagonal_metric_minimises_the_fisher_divergence(start: Metric) -> None:
+    metric = start
+    for seed in range(3):
+        metric = estimate_metric(seen(metric, 4000, seed), metric)
+    _, covariance = gaussian()
+    variance, precision = np.diag(covariance), np.diag(np.linalg.inv(covariance))
+    assert metric.kind == "diag"
+    assert_allclose(metric.factor**2, np.sqrt(variance / precision), rtol=0.1)
+
+
+def test_few_draws_change_little() -> None:
+    start = scales_off("dense")
+    few = estimate_metric(seen(start, 4), start)
+    many = estimate_metric(seen(start, 4000), start)
+    change = [np.abs(np.log(np.diag(m.factor) / np.diag(start.factor))) for m in (few, many)]
+    assert (change[0] < change[1]).all()
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_merged_moments_are_those_of_both_samples(kind: MetricKind) -> None:
+    rng = np.random.default_rng(3)
+    z, g = rng.normal(3.0, 2.0, (30, SIZE)), rng.normal(-50.0, 7.0, (30, SIZE))
+    parts = [Moments.of(z[a:b], g[a:b], kind) for a, b in ((0, 1), (1, 12), (12, 30))]
+    merged = parts[0].merged(parts[1]).merged(parts[2])
+    whole = Moments.of(z, g, kind)
+    assert merged.count == whole.count == 30
+    for name in ("z_mean", "z_scatter", "g_mean", "g_scatter", "z_variance", "g_variance"):
+        assert_allclose(getattr(merged, name), getattr(whole, name), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_variances_are_those_of_the_sample(kind: MetricKind) -> None:
+    rng = np.random.default_rng(3)
+    z, g = rng.normal(size=(20, SIZE)), rng.normal(size=(20, SIZE))
+    moments = Moments.of(z, g, kind)
+    assert_allclose(moments.z_variance, z.var(axis=0), rtol=1e-12)
+    assert_allclose(moments.g_variance, g.var(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_coordinate_that_never_moved_keeps_its_scale(kind: MetricKind) -> None:
+    rng = np.random.default_rng(4)
+    z = rng.normal(0.0, 3.0, (500, SIZE))
+    z[:, 2] = 1.25
+    start = scales_off(kind)
+    metric = estimate_metric(Moments.of(z, -z / 9, kind), start)
+    before, after = (m.factor if kind == "diag" else np.diag(m.factor) for m in (start, metric))
+    assert after[2] == pytest.approx(before[2])
+    moved = np.arange(SIZE) != 2
+    assert_allclose(after[moved] / before[moved], 3.0, rtol=0.1)
+    assert np.isfinite(metric.mu).all()
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_nothing_moved_changes_nothing(kind: MetricKind) -> None:
+    start = identity_metric(kind, SIZE)
+    still = np.zeros((10, SIZE))
+    assert_allclose(estimate_metric(Moments.of(still, still, kind), start).factor, start.factor)
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_non_finite_gradients_leave_a_usable_metric(kind: MetricKind) -> None:
+    z = np.random.default_rng(4).normal(size=(50, SIZE))
+    g = -z.copy()
+    g[3, 1] = np.nan
+    metric = estimate_metric(Moments.of(z, g, kind), identity_metric(kind, SIZE))
+    assert np.isfinite(metric.factor).all()
+    assert np.isfinite(metric.mu).all()
+
+
+def test_geometric_mean_solves_its_equation() -> None:
+    rng = np.random.default_rng(5)
+    a, b = (root @ root.T + 0.1 * np.eye(SIZE) for root in rng.normal(size=(2, SIZE, SIZE)))
+    mean = geometric_mean_with_inverse(a, b)
+    assert_array_equal(mean, mean.T)
+    assert (np.linalg.eigvalsh(mean) > 0).all()
+    assert_allclose(mean @ b @ mean, a, rtol=1e-9, atol=1e-9)
+
+
+def test_geometric_mean_of_a_matrix_and_its_inverse_is_the_matrix() -> None:
+    _, covariance = gaussian()
+    mean = geometric_mean_with_inverse(covariance, np.linalg.inv(covariance))
+    assert_allclose(mean, covariance, rtol=1e-6)

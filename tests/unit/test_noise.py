@@ -1,0 +1,55 @@
+"""The noise tape: row t depends on the seed and on t alone."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from pymc_deer.chain import Streams
+from pymc_deer.noise import Tape, draw_tape
+
+SIZE = 3
+
+
+def generators() -> tuple[np.random.Generator, np.random.Generator]:
+    return np.random.default_rng(1), np.random.default_rng(2)
+
+
+@settings(deadline=None, derandomize=True)
+@given(pieces=st.lists(st.integers(0, 40), min_size=1, max_size=8))
+def test_rows_do_not_depend_on_how_the_tape_is_cut(pieces: list[int]) -> None:
+    whole = draw_tape(*generators(), sum(pieces), SIZE)
+    normal, uniform = generators()
+    cut = [draw_tape(normal, uniform, n, SIZE) for n in pieces]
+    assert_array_equal(np.concatenate([t.xi for t in cut]), whole.xi)
+    assert_array_equal(np.concatenate([t.log_u for t in cut]), whole.log_u)
+
+
+def test_distribution() -> None:
+    tape = draw_tape(*generators(), 20_000, SIZE)
+    assert len(tape) == 20_000
+    assert tape.xi.shape == (20_000, SIZE)
+    assert tape.xi.dtype == tape.log_u.dtype == "float64"
+    assert tape.xi.mean() == pytest.approx(0.0, abs=0.02)
+    assert tape.xi.std() == pytest.approx(1.0, abs=0.02)
+    # exp(log u) is uniform: its deciles are those of U(0, 1).
+    deciles = np.quantile(np.exp(tape.log_u), np.arange(1, 10) / 10)
+    np.testing.assert_allclose(deciles, np.arange(1, 10) / 10, atol=0.015)
+
+
+def test_slices_take_both_parts() -> None:
+    tape = draw_tape(*generators(), 10, SIZE)
+    part = tape[3:7]
+    assert isinstance(part, Tape)
+    assert_array_equal(part.xi, tape.xi[3:7])
+    assert_array_equal(part.log_u, tape.log_u[3:7])
+
+
+def test_streams_are_independent_and_follow_the_seed() -> None:
+    first, again = (Streams.spawn(np.random.default_rng(5)) for _ in range(2))
+    other = Streams.spawn(np.random.default_rng(6))
+    assert_array_equal(first.tape(5, SIZE).xi, again.tape(5, SIZE).xi)
+    assert not np.array_equal(first.tape(5, SIZE).xi, other.tape(5, SIZE).xi)
+    uses = [getattr(again, name).random() for name in ("normal", "uniform", "probes", "start")]
+    assert len(set(uses)) == 4

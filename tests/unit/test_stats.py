@@ -1,0 +1,38 @@
+"""The table of statistics is what chains emit and what PyMC is told."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_deer import DeerMALA
+from pymc_deer.stats import STATS, STATS_DTYPES_SHAPES
+
+
+def test_declaration_is_the_table() -> None:
+    assert list(STATS_DTYPES_SHAPES) == [stat.name for stat in STATS]
+    for stat in STATS:
+        assert STATS_DTYPES_SHAPES[stat.name] == (stat.dtype, [])
+        assert stat.meaning.endswith(".")
+    assert DeerMALA.stats_dtypes_shapes == STATS_DTYPES_SHAPES
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_chains_emit_exactly_the_table(window: int) -> None:
+    with pm.Model() as model:
+        pm.Normal("x", 1.0, 2.0, shape=2)
+        step = DeerMALA(backend="jax", window=window, steps_per_draw=3)
+    step.setup_chain(np.random.default_rng(0), 2, 3)
+    point = model.initial_point()
+    for i in range(5):
+        if i == 2:
+            step.stop_tuning()
+        point, [stats] = step.step(point)
+        assert list(stats) == [stat.name for stat in STATS]
+        for stat in STATS:
+            assert np.can_cast(np.asarray(stats[stat.name]).dtype, stat.dtype), stat.name
+            assert np.ndim(stats[stat.name]) == 0
+        assert stats["tune"] is (i < 2)
+        assert stats["n_steps"] == 3
+        assert stats["window"] == window
+        assert (stats["sweeps"] > 0) == (window > 1)
+        assert stats["model_logp"] == pytest.approx(model.compile_logp(mode="FAST_COMPILE")(point))
