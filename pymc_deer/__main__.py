@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> DataTree:
     with EXAMPLES[options.model]() as model:
         print(f"Compiling {options.model} ...")
         step = DeerMALA(backend=options.backend)
+        assert isinstance(step, DeerMALA)
         print(f"Sampling on {step.backend}.")
         idata = pm.sample(
             draws=options.draws,
@@ -54,12 +55,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _statistics(idata: DataTree) -> str:
-    stats = idata["sample_stats"]
+    stats = idata["sample_stats"].to_dataset()
+    mean = {name: stats[name].mean().item() for name in ("acceptance_rate", "step_size", "n_steps")}
     return (
-        f"Acceptance {float(stats['acceptance_rate'].mean()):.2f}, "
-        f"step size {float(stats['step_size'].mean()):.2f}, "
-        f"{float(stats['n_steps'].mean()):.1f} transitions per draw, "
-        f"{int(stats['diverging'].sum())} draws with a divergent proposal."
+        f"Acceptance {mean['acceptance_rate']:.2f}, step size {mean['step_size']:.2f}, "
+        f"{mean['n_steps']:.1f} transitions per draw, "
+        f"{stats['diverging'].sum().item()} draws with a divergent proposal."
     )
 
 
@@ -90,8 +91,9 @@ def step_comparison(step: DeerMALA) -> Comparison:
 
 
 def _verdict(idata: DataTree) -> str:
-    diagnostics = az.summary(idata, kind="diagnostics", round_to="none").astype(float)
-    r_hat, ess = diagnostics["r_hat"].max(), diagnostics["ess_bulk"].min()
+    diagnostics = az.summary(idata, kind="diagnostics", round_to="none")
+    r_hat = max(map(float, diagnostics["r_hat"]))
+    ess = min(map(float, diagnostics["ess_bulk"]))
     found = f"largest R-hat {r_hat:.3f}, smallest bulk ESS {ess:.0f}"
     if r_hat < 1.01 and ess >= 400:
         return f"Converged: {found}."

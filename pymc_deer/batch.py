@@ -78,7 +78,7 @@ class BatchMap(OpFromGraph):
         skipped = 0 if self.batching == "mapped" else 1
         return [(width, *map(pt.constant, t.shape[skipped:])) for t in self.output_types]
 
-    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+    def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         _, *states = inputs
         if self.batching == "vectorized":
             results = self.fn(*states)
@@ -86,5 +86,5 @@ class BatchMap(OpFromGraph):
             mapped, shared = states[: self.n_mapped], states[self.n_mapped :]
             rows = [self.fn(*row, *shared) for row in zip(*mapped, strict=True)]
             results = [np.stack(column) for column in zip(*rows, strict=True)]
-        for storage, result in zip(output_storage, results, strict=True):
+        for storage, result in zip(outputs, results, strict=True):
             storage[0] = result

@@ -1,3 +1,7 @@
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOperatorIssue=false
+# pyright: reportReturnType=false
+# (PyTensor's annotations give most symbolic expressions no type that could be checked.)
 """From a PyMC model to the log-density of one raveled, unconstrained vector.
 
 The log-density contains everything PyMC puts into ``model.logp()``: priors, likelihoods,

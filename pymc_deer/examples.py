@@ -94,9 +94,8 @@ def _breast_cancer_data() -> tuple[np.ndarray, np.ndarray]:
         raise BackendError(
             "The breast-cancer data comes with scikit-learn: pip install scikit-learn"
         ) from error
-    data = load_breast_cancer()
-    features = (data.data - data.data.mean(axis=0)) / data.data.std(axis=0)
-    return features, data.target
+    features, target = map(np.asarray, load_breast_cancer(return_X_y=True))
+    return (features - features.mean(axis=0)) / features.std(axis=0), target
 
 
 EXAMPLES: dict[str, Callable[[], pm.Model]] = {

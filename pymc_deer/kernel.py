@@ -1,3 +1,7 @@
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOperatorIssue=false
+# pyright: reportReturnType=false
+# (PyTensor's annotations give most symbolic expressions no type that could be checked.)
 """One Metropolis-adjusted transition, symbolically, in whitened coordinates.
 
 L leapfrog steps of size eps from momentum xi, then a Metropolis test against log u (Neal 2011,

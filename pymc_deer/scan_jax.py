@@ -4,14 +4,16 @@ Composition of affine maps is associative, so W steps take O(log W) parallel pas
 1990, "Prefix sums and their applications").
 """
 
+from typing import Any
+
 import jax
 from pytensor.link.jax.dispatch import jax_funcify
 
 from pymc_deer.scan import AffineScan
 
 
-@jax_funcify.register(AffineScan)
-def jax_funcify_affine_scan(op: AffineScan, **kwargs: object):
+@jax_funcify.register(AffineScan)  # pyright: ignore[reportArgumentType]
+def jax_funcify_affine_scan(op: AffineScan, **kwargs: object) -> Any:
     def compose(first, second):
         return second[0] * first[0], second[0] * first[1] + second[1]
 

@@ -58,3 +58,13 @@ STATS: tuple[Stat, ...] = (
 
 STATS_DTYPES_SHAPES: dict[str, Any] = {stat.name: (stat.dtype, []) for stat in STATS}
 """The table in the form that PyMC's step methods declare."""
+
+
+def statistics_table() -> str:
+    """The table in Markdown, as in ``docs/statistics.md``."""
+    rows = [
+        f"| `{stat.name}` | {np.dtype(stat.dtype).name} | {stat.unit} | {stat.meaning} |"
+        for stat in STATS
+    ]
+    return "\n".join(["| name | dtype | unit | meaning |", "| --- | --- | --- | --- |", *rows])
+

@@ -1,3 +1,7 @@
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOperatorIssue=false
+# pyright: reportReturnType=false
+# (PyTensor's annotations give most symbolic expressions no type that could be checked.)
 """The two PyTensor graphs that backends compile: one sequential step, one Newton sweep.
 
 A sweep over a window of W steps, from a guess S and the exact state s_0 before the window (the

@@ -185,7 +185,8 @@ class JaxSolver(Solver):
         return state | {"_device_params": [], "_buffers": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        for name, value in state.items():
+            setattr(self, name, value)
         self._pid = os.getpid()
 
 
@@ -207,9 +208,9 @@ def _compile(program: Program) -> Callable[..., Any]:
         function = pytensor.function(
             program.inputs, program.outputs, mode=mode, on_unused_input="ignore", trust_input=True
         )
-    jit_fn: Any = function.vm.jit_fn
-    jax.eval_shape(jit_fn, *map(_abstract, program.inputs))
-    return jit_fn
+    vm: Any = function.vm
+    jax.eval_shape(vm.jit_fn, *map(_abstract, program.inputs))
+    return vm.jit_fn
 
 
 def _abstract(variable: Any) -> jax.ShapeDtypeStruct:

@@ -1,7 +1,6 @@
 """The Numba backend: both loops, over steps and over sweeps, are compiled around the graph."""
 
 import multiprocessing
-import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
@@ -219,7 +218,8 @@ def available_threads() -> int:
     """Threads a window may be spread over: 1 in a worker process, whose siblings run chains."""
     if multiprocessing.parent_process() is not None:
         return 1
-    return min(numba.config.NUMBA_NUM_THREADS, len(os.sched_getaffinity(0)))
+    config: Any = numba.config
+    return config.NUMBA_NUM_THREADS
 
 
 def _cannot_compile(error: Exception | None) -> BackendError:
@@ -234,7 +234,8 @@ def _compile(program: Program) -> Any:
     function = pytensor.function(
         program.inputs, program.outputs, mode=mode, on_unused_input="ignore", trust_input=True
     )
-    return function.vm.jit_fn
+    vm: Any = function.vm
+    return vm.jit_fn
 
 
 def _compile_loop(source: str, inner_name: str, inner: Any) -> Callable[..., Any]:

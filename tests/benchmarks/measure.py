@@ -40,6 +40,7 @@ def warm_up(model: pm.Model, *, backend: BackendName = "numba", n_draws: int = 1
             point, _ = step.step(point)
         step.stop_tuning()
         point, _ = step.step(point)
+    assert isinstance(step, DeerMALA)
     record = step.record
     assert record is not None
     density = build_density(model)
@@ -52,7 +53,8 @@ def paired_ratio(
     one: Callable[[], object], other: Callable[[], object], repeats: int
 ) -> tuple[float, float, float]:
     """Median of the time ratio one / other over interleaved pairs, and both medians in seconds."""
-    one(), other()
+    for warm in (one, other):
+        warm()
     times = np.array([[_seconds(one), _seconds(other)] for _ in range(repeats)])
     return float(np.median(times[:, 0] / times[:, 1])), *np.median(times, axis=0).tolist()
 

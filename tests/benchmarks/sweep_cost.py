@@ -6,6 +6,7 @@ threads, in interleaved pairs. Target: at most 1.2 for N * D >= 25,000.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from pymc_deer.backends import jax as jax_backend
 from pymc_deer.backends import numba as numba_backend
 from pymc_deer.batch import BatchMap
-from pymc_deer.density import Density
+from pymc_deer.density import Density, build_density
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.metric import identity_metric
 from pymc_deer.sweep import Program, SweepSpec, build_sweep
@@ -32,7 +33,7 @@ def build_gradient(density: Density, width: int | None, *, threaded: bool) -> Pr
     """Logp and gradient of a window of states, and nothing else."""
     x = pt.tensor("x", dtype=density.dtype, shape=(width, density.size))
     blocking = pt.tensor("blocking", dtype="int64", shape=(2,))
-    batch_map = BatchMap(
+    batch_map: Any = BatchMap(
         [x, *density.params],
         density.batch(x),
         n_mapped=1,
@@ -45,10 +46,7 @@ def build_gradient(density: Density, width: int | None, *, threaded: bool) -> Pr
 def measure(backend: str, n: int, size: int, width: int) -> dict[str, object]:
     """The ratio for one backend, data size and window."""
     model = correlated_logistic(n, size)
-    with model:
-        from pymc_deer.density import build_density
-
-        density = build_density(model)
+    density = build_density(model)
     rng = np.random.default_rng(0)
     params = density.param_values(model.initial_point())
     z = 0.05 * rng.normal(size=(width, size))

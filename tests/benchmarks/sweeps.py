@@ -36,8 +36,8 @@ def main() -> None:
     warmed = {build: warm_up(build()) for build in dict.fromkeys(case[0] for case in CASES)}
     for build, step_size, n, rule, curvature in CASES:
         case = warmed[build]
-        rngs = [np.random.default_rng([5, i]) for i in range(2)]
-        tape = draw_tape(*rngs, n, case.density.size)
+        normal, uniform = (np.random.default_rng([5, i]) for i in range(2))
+        tape = draw_tape(normal, uniform, n, case.density.size)
         tuning = replace(case.tuning, step_size=step_size, curvature=curvature)
         spec = SweepSpec(tuning.metric.kind, rule)
 

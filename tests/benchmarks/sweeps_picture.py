@@ -5,9 +5,11 @@ One coordinate of the eight-schools chain, as the guesses of successive sweeps c
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pytensor
 
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import WindowPlan
@@ -26,10 +28,8 @@ COORDINATE = 0
 
 def guesses(case: Warmed, xi: np.ndarray, log_u: np.ndarray, n_sweeps: int) -> list[np.ndarray]:
     """The window's states (N, D) after each of the first sweeps, by the NumPy oracle."""
-    import pytensor
-
     density, tuning = case.density, case.tuning
-    compiled = pytensor.function(
+    compiled: Any = pytensor.function(
         [density.x, *density.params], [density.logp, density.dlogp], mode="FAST_COMPILE"
     )
 
@@ -58,7 +58,8 @@ def main() -> None:
     """Draw the picture and write it."""
     case = warm_up(eight_schools())
     case = replace(case, tuning=replace(case.tuning, step_size=0.7))
-    tape = draw_tape(*(np.random.default_rng([8, i]) for i in range(2)), N, case.density.size)
+    normal, uniform = (np.random.default_rng([8, i]) for i in range(2))
+    tape = draw_tape(normal, uniform, N, case.density.size)
     plan = WindowPlan(1, 1, 1e-6, N)
     solver = make_solver("numba", case.density, SweepSpec(case.tuning.metric.kind), plan)
     exact = solver.solve(case.z, tape, case.tuning, case.params, np.random.default_rng(0)).z

@@ -1,0 +1,253 @@
+"""DeerMALA keeps the contract of `pm.sample`."""
+
+import multiprocessing
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pymc.exceptions import SamplingError
+from xarray import DataTree
+
+from pymc_deer import DeerMALA
+from pymc_deer.examples import eight_schools
+from pymc_deer.stats import STATS
+from tests.support import BACKENDS
+
+SEED = 20_250_103
+NAMES = ("mu", "tau", "eta")
+
+# Python warns of any fork in a process with threads; the forks here are what is tested.
+FORKS = pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded, use of fork:DeprecationWarning",
+    "ignore:os.fork\\(\\) was called:RuntimeWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+
+
+@cache
+def compiled_step(backend: str, window: int = 1) -> DeerMALA:
+    """One instance for many runs, which PyMC allows: every run must begin anew."""
+    with eight_schools():
+        return DeerMALA(backend=backend, window=window)
+
+
+def sample(step: DeerMALA, **changes: Any) -> DataTree:
+    options: dict[str, Any] = {
+        "draws": 20,
+        "tune": 30,
+        "chains": 2,
+        "cores": 1,
+        "random_seed": SEED,
+        "progressbar": False,
+        "compute_convergence_checks": False,
+    }
+    with step.model:
+        return pm.sample(step=step, **(options | changes))
+
+
+def draws_of(idata: DataTree, group: str = "posterior") -> dict[str, np.ndarray]:
+    return {name: idata[group][name].values for name in NAMES}
+
+
+def assert_same_draws(one: DataTree, two: DataTree) -> None:
+    for name, values in draws_of(one).items():
+        assert_array_equal(values, draws_of(two)[name])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_inference_data(backend: str) -> None:
+    step = compiled_step(backend)
+    idata = sample(step, discard_tuned_samples=False)
+
+    for group, n_draws in (("posterior", 20), ("warmup_posterior", 30)):
+        data = idata[group]
+        assert data["mu"].dims == ("chain", "draw")
+        assert data["eta"].dims == data["theta"].dims == ("chain", "draw", "school")
+        assert data["eta"].shape == (2, n_draws, 8)
+        assert list(data["school"].values) == list("ABCDEFGH")
+        theta = data["mu"] + data["tau"] * data["eta"]
+        assert_allclose(data["theta"].values, theta.values, rtol=1e-12)
+        assert (data["tau"] > 0).all()
+
+    names = {"lp" if stat.name == "model_logp" else stat.name for stat in STATS}
+    for group, tuned in (("sample_stats", False), ("warmup_sample_stats", True)):
+        stats = idata[group]
+        assert set(map(str, stats.data_vars)) == names
+        assert (stats["tune"] == tuned).all()
+        for stat in STATS:
+            values = stats["lp" if stat.name == "model_logp" else stat.name]
+            assert values.dtype == stat.dtype
+            assert values.dims == ("chain", "draw")
+
+    # What is recorded belongs together: lp is the model's logp at the recorded draw.
+    logp = step.model.compile_logp(mode="FAST_COMPILE")
+    first = idata["posterior"].isel(chain=1, draw=3)
+    point = {
+        "mu": first["mu"].values,
+        "tau_log__": np.log(first["tau"].values),
+        "eta": first["eta"].values,
+    }
+    assert_allclose(idata["sample_stats"]["lp"].values[1, 3], logp(point), rtol=1e-9)
+
+    # Every tuned quantity is fixed once warm-up is over.
+    for name in ("step_size", "curvature", "n_steps"):
+        assert (np.ptp(idata["sample_stats"][name].values, axis=1) == 0).all()
+    assert (np.ptp(idata["warmup_sample_stats"]["step_size"].values, axis=1) > 0).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_seed_determines_the_draws(backend: str) -> None:
+    step = compiled_step(backend)
+    first = sample(step)
+    assert_same_draws(first, sample(step))
+    other = sample(step, random_seed=SEED + 1)
+    chains = [d for idata in (first, other) for d in idata["posterior"]["mu"].values]
+    # Neither another seed nor another chain repeats a single draw.
+    assert len(np.unique(np.concatenate(chains))) == len(np.concatenate(chains))
+
+
+def test_new_instance_gives_the_same_draws() -> None:
+    with eight_schools():
+        other = DeerMALA(backend="jax")
+    assert_same_draws(sample(compiled_step("jax")), sample(other))
+
+
+def test_more_chains_and_a_longer_run_begin_alike() -> None:
+    step = compiled_step("jax")
+    short, long = sample(step, chains=1), sample(step, chains=3, draws=25)
+    for name, values in draws_of(short).items():
+        assert_array_equal(values[0], draws_of(long)[name][0, :20])
+
+
+CONTEXTS = [
+    (backend, method)
+    for backend, method in (("numba", "fork"), ("numba", "forkserver"), ("jax", "forkserver"))
+    if backend in BACKENDS
+]
+
+
+@pytest.mark.timeout(300)
+@FORKS
+@pytest.mark.parametrize(("backend", "method"), CONTEXTS)
+def test_processes_give_the_same_draws(backend: str, method: str) -> None:
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {method} on this platform")
+    step = compiled_step(backend)
+    assert_same_draws(sample(step), sample(step, cores=2, mp_ctx=method))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.skipif("jax" not in BACKENDS, reason="about JAX")
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this platform"
+)
+@FORKS
+def test_forked_jax_fails_and_says_what_to_write() -> None:
+    with pytest.raises(SamplingError, match=r"mp_ctx='forkserver'.*cores=1.*backend='numba'"):
+        sample(compiled_step("jax"), cores=2, mp_ctx="fork")
+
+
+def frozen_step(model: pm.Model, size: int) -> DeerMALA:
+    """Steps too small to see: the draws show where chains start."""
+    with model:
+        return DeerMALA(backend="jax", step_size=1e-12, metric=np.eye(size), steps_per_draw=1)
+
+
+def test_chains_start_jittered_within_bounds() -> None:
+    step = frozen_step(eight_schools(), 10)
+    posterior = sample(step, chains=4, tune=0, draws=1)["posterior"]
+    default = step.model.initial_point()
+    starts = np.column_stack(
+        [
+            posterior["mu"].values.reshape(4, -1) - default["mu"],
+            np.log(posterior["tau"].values.reshape(4, -1)) - default["tau_log__"],
+            posterior["eta"].values.reshape(4, -1) - default["eta"],
+        ]
+    )
+    assert (np.abs(starts) <= 1.0 + 1e-9).all()
+    assert np.abs(starts).max() > 0.8
+    for column in starts.T:
+        assert len(np.unique(column)) == 4
+    assert len(np.unique(starts[0])) == 10
+
+
+def test_initial_values_are_respected() -> None:
+    step = frozen_step(eight_schools(), 10)
+    eta = np.arange(8.0)
+    posterior = sample(step, tune=0, draws=1, initvals={"tau": 3.0, "eta": eta})["posterior"]
+    assert_allclose(posterior["tau"].values, 3.0, rtol=1e-9)
+    assert_allclose(posterior["eta"].values[:, 0], [eta, eta], atol=1e-9)
+    # What was not given is jittered still.
+    assert len(np.unique(posterior["mu"].values)) == 2
+    assert (posterior["mu"].values != 0).all()
+
+
+def test_initial_values_of_each_chain() -> None:
+    step = frozen_step(eight_schools(), 10)
+    initvals = [{"mu": 1.0}, {"mu": -2.0}]
+    posterior = sample(step, tune=0, draws=1, initvals=initvals)["posterior"]
+    assert_allclose(posterior["mu"].values[:, 0], [1.0, -2.0], atol=1e-9)
+
+
+def test_var_names() -> None:
+    idata = sample(compiled_step("jax"), var_names=["mu", "theta"], chains=1)
+    assert set(map(str, idata["posterior"].data_vars)) == {"mu", "theta"}
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_without_tuning(chains: int) -> None:
+    idata = sample(compiled_step("jax"), tune=0, draws=10, chains=chains)
+    assert idata["posterior"]["mu"].shape == (chains, 10)
+    assert np.isfinite(idata["posterior"]["theta"].values).all()
+    assert not idata["sample_stats"]["tune"].any()
+    assert len(np.unique(idata["posterior"]["mu"].values)) > 1
+
+
+def test_default_tuning_is_declared() -> None:
+    step = compiled_step("jax")
+    idata = sample(step, tune=None, draws=5, chains=1, discard_tuned_samples=False)
+    assert idata["warmup_posterior"].sizes["draw"] == DeerMALA.default_tune_steps
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_windows(backend: str) -> None:
+    step = compiled_step(backend, 16)
+    idata = sample(step, chains=1)
+    stats = idata["sample_stats"]
+    assert (stats["window"] == 16).all()
+    assert (stats["sweeps"] > 0).all()
+    assert_same_draws(idata, sample(step, chains=1))
+
+
+def test_window_changes_no_draw() -> None:
+    fixed = {"step_size": 0.4, "metric": np.eye(10), "steps_per_draw": 5, "backend": "jax"}
+    found = []
+    for window in (1, 16):
+        with eight_schools():
+            step = DeerMALA(window=window, **fixed)
+        found.append(draws_of(sample(step, tune=0, draws=50)))
+    for name, values in found[0].items():
+        assert_allclose(found[1][name], values, rtol=1e-4, atol=1e-4)
+
+
+def test_callback_sees_every_draw() -> None:
+    seen: list[tuple[int, int, bool]] = []
+
+    def callback(trace: Any, draw: Any) -> None:
+        seen.append((draw.chain, draw.draw_idx, draw.tuning))
+        assert {stat.name for stat in STATS} == set(draw.stats[0])
+
+    sample(compiled_step("jax"), callback=callback, draws=5, tune=4)
+    expected = [(chain, i, i < 4) for chain in range(2) for i in range(9)]
+    assert seen == expected
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_progress_bar(chains: int, capsys: pytest.CaptureFixture[str]) -> None:
+    sample(compiled_step("jax"), progressbar=True, chains=chains)
+    shown = capsys.readouterr().out
+    for column in ("Step", "Accept", "Window"):
+        assert column in shown

@@ -1,0 +1,44 @@
+"""The documents say what the code says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pymc_deer.examples import EXAMPLES
+from pymc_deer.options import Options
+from pymc_deer.stats import statistics_table
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_statistics_page_is_the_generated_table():
+    page = (ROOT / "docs" / "statistics.md").read_text()
+    assert statistics_table() in page
+
+
+def test_the_readme_lists_every_option_and_model():
+    readme = (ROOT / "README.md").read_text()
+    for name in Options.__dataclass_fields__:
+        assert f"`{name}`" in readme, name
+    for name in EXAMPLES:
+        assert f"`{name}`" in readme, name
+
+
+def test_ci_runs_the_readme_test_command():
+    command = "pip install uv && uv run pytest"
+    assert command in (ROOT / "README.md").read_text()
+    assert command in (ROOT / ".ci" / "run").read_text()
+    assert command in (ROOT / ".github" / "workflows" / "tests.yml").read_text()
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")))
+def test_no_number_is_pending(page):
+    assert "<!-- measured:" not in page.read_text()
