@@ -5,7 +5,6 @@ from the tape alone, never from timings.
 """
 
 from dataclasses import dataclass, field
-from functools import reduce
 
 import numpy as np
 
@@ -138,7 +137,8 @@ class Warmup:
     accepted: float = 0.0
     seen: int = 0
     stretch_moments: Moments | None = None
-    window_moments: list[Moments] = field(default_factory=list)
+    window_moments: Moments | None = None
+    means: list[np.ndarray] = field(default_factory=list)
 
     @property
     def draws_to_boundary(self) -> int:
@@ -167,8 +167,7 @@ class Warmup:
         self.seen += len(trajectory)
         if stretch.learns_metric:
             batch = Moments.of(trajectory.z, trajectory.dlogp, self.tuning.metric.kind)
-            before = self.stretch_moments
-            self.stretch_moments = batch if before is None else before.merged(batch)
+            self.stretch_moments = _merged(self.stretch_moments, batch)
         self.position += n_draws
         if self.position >= stretch.n_draws:
             self._end_stretch(stretch)
@@ -179,26 +178,25 @@ class Warmup:
             self._set(step_size=self.dual_averaging.average)
         self.steps_per_draw = self.tuned_steps_per_draw
         self.done = len(self.schedule)
-        self.stretch_moments, self.window_moments = None, []
+        self.stretch_moments, self.window_moments, self.means = None, None, []
 
     def _end_stretch(self, stretch: Stretch) -> None:
         if self.dual_averaging is not None:
             self.dual_averaging.update(self.accepted / self.seen)
             self._set(step_size=self.dual_averaging.current)
         if self.stretch_moments is not None:
-            self.window_moments.append(self.stretch_moments)
+            self.window_moments = _merged(self.window_moments, self.stretch_moments)
+            self.means.append(self.stretch_moments.z_mean)
             self.stretch_moments = None
-        if stretch.ends_window and self.window_moments:
-            self._end_window()
-            self.window_moments = []
+        if stretch.ends_window and self.window_moments is not None:
+            self._end_window(self.window_moments)
+            self.window_moments, self.means = None, []
         self.done += 1
         self.position, self.accepted, self.seen = 0, 0.0, 0
 
-    def _end_window(self) -> None:
-        moments = reduce(Moments.merged, self.window_moments)
+    def _end_window(self, moments: Moments) -> None:
         if self.adapts_steps:
-            means = [stretch.z_mean for stretch in self.window_moments]
-            self.tuned_steps_per_draw = steps_per_draw(moments, means)
+            self.tuned_steps_per_draw = steps_per_draw(moments, self.means)
         if not self.adapts_metric:
             return
         self._set(metric=estimate_metric(moments, self.tuning.metric))
@@ -213,6 +211,10 @@ class Warmup:
             curvature=self.tuning.curvature,
             metric=self.tuning.metric if metric is None else metric,
         )
+
+
+def _merged(before: Moments | None, batch: Moments) -> Moments:
+    return batch if before is None else before.merged(batch)
 
 
 def start_warmup(

@@ -84,7 +84,7 @@ class BatchMap(OpFromGraph):
             results = self.fn(*states)
         else:
             mapped, shared = states[: self.n_mapped], states[self.n_mapped :]
-            rows = [self.fn(*row, *shared) for row in zip(*mapped, strict=True)]
+            rows = [self.fn(*map(np.asarray, row), *shared) for row in zip(*mapped, strict=True)]
             results = [np.stack(column) for column in zip(*rows, strict=True)]
         for storage, result in zip(outputs, results, strict=True):
             storage[0] = result

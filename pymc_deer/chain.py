@@ -135,6 +135,8 @@ class Chain:
             log_alpha = self.solver.solve(z, noise, trial, params, record.streams.probes).log_alpha
             here = 1.0 if acceptance_rates(log_alpha)[0] > 0.5 else -1.0
             if here == -direction:
+                # Going up, the last step that was still accepted.
+                step_size *= 0.5 if here < 0 else 1.0
                 break
             direction = here
             step_size *= 2.0**direction

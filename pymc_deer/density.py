@@ -65,6 +65,12 @@ class Layout:
 
     def ravel(self, point: Point, dtype: str) -> np.ndarray:
         """Raveled copy, shape (D,), of the point's values."""
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if np.shape(point[name]) != shape:
+                raise ModelError(
+                    f"{name} changed from shape {shape} to {np.shape(point[name])} since this "
+                    "DeerMALA was made. Make a new one: pm.sample(step=DeerMALA())."
+                )
         return np.concatenate([np.asarray(point[n], dtype=dtype).ravel() for n in self.names])
 
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
@@ -117,7 +123,7 @@ class Density:
         """
         values = tuple(_current_value(source, point) for source in self._sources)
         for param, value in zip(self.params, values, strict=True):
-            if not param.type.is_super(pt.TensorType(value.dtype, value.shape)):
+            if value.shape != param.type.shape:
                 raise ModelError(
                     f"{param.name} changed from shape {param.type.shape} to {value.shape} since "
                     "this DeerMALA was made. Make a new one: pm.sample(step=DeerMALA())."
@@ -150,7 +156,8 @@ class Density:
 
 def _current_value(source: "Constant | SharedVariable | str", point: Point) -> np.ndarray:
     if isinstance(source, str):
-        return np.asarray(point[source])
+        # A copy: other steps may write into the array they gave out.
+        return np.array(point[source])
     if isinstance(source, SharedVariable):
         return np.asarray(source.get_value(borrow=True))
     return np.asarray(source.data)
@@ -209,6 +216,9 @@ def build_density(
     dlogp = _ravel(gradients, dtype)
     logp, dlogp = rewrite_graph([logp, dlogp], include=("canonicalize", "stabilize"))
     logp, dlogp = graph_replace([logp, dlogp], unraveled, strict=False)
+    # Static shapes become constants: vectorize_graph loses what follows from them, and JAX
+    # cannot trace a shape computed in the graph.
+    logp, dlogp = rewrite_graph([logp, dlogp], include=("ShapeOpt", "canonicalize"))
     logp, dlogp, lifted = _lift_constants(logp, dlogp)
     dlogp = pt.specify_shape(dlogp, (layout.size,)) if dlogp.type.shape == (None,) else dlogp
 

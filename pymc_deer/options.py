@@ -52,7 +52,7 @@ class Options:
         if self.max_sweeps is not None:
             _positive_integer("max_sweeps", self.max_sweeps, "a positive integer or None")
         for name in ("window", "steps_per_draw"):
-            if getattr(self, name) != "auto":
+            if not _is_auto(getattr(self, name)):
                 _positive_integer(name, getattr(self, name), "'auto' or a positive integer")
         if isinstance(self.metric, str):
             _one_of("metric", self.metric, METRICS, " or an array of shape (D,) or (D, D)")
@@ -84,7 +84,13 @@ class Options:
         """
         if isinstance(self.metric, str):
             return None
-        covariance = np.asarray(self.metric, dtype=float)
+        try:
+            covariance = np.asarray(self.metric)
+        except ValueError as error:  # ragged
+            raise invalid_option("metric", self.metric, "an array of numbers") from error
+        if covariance.dtype.kind not in "fiu":
+            raise invalid_option("metric", self.metric, "an array of real numbers")
+        covariance = covariance.astype(float)
         if covariance.shape not in ((size,), (size, size)):
             raise invalid_option(
                 "metric",
@@ -113,9 +119,20 @@ def _one_of(name: str, value: object, accepted: Sized, more: str = "") -> None:
 
 
 def _number(name: str, value: object, expected: str, accepts: Callable[[Any], bool]) -> None:
-    number = isinstance(value, Real) and not isinstance(value, bool) and np.isfinite(float(value))
-    if not number or not accepts(value):
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not _is_finite(value) or not accepts(value):
         raise invalid_option(name, value, expected)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return bool(np.isfinite(float(value)))
+    except OverflowError:
+        return False
+
+
+def _is_auto(value: object) -> bool:
+    return isinstance(value, str) and value == "auto"
 
 
 def _positive_integer(name: str, value: object, expected: str = "a positive integer") -> None:

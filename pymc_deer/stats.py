@@ -67,4 +67,3 @@ def statistics_table() -> str:
         for stat in STATS
     ]
     return "\n".join(["| name | dtype | unit | meaning |", "| --- | --- | --- | --- |", *rows])
-

@@ -1,6 +1,7 @@
 """DeerMALA: PyMC's step-method contract, and nothing else."""
 
 import copy
+import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
@@ -21,9 +22,13 @@ from pymc_deer.chain import Chain, ChainRecord, Streams
 from pymc_deer.density import Density, build_density
 from pymc_deer.metric import MetricKind, identity_metric
 from pymc_deer.options import BackendName, Options
+from pymc_deer.start import find_start
 from pymc_deer.stats import STATS_DTYPES_SHAPES
-from pymc_deer.status import ModelError, OptionError, StartError
+from pymc_deer.status import ModelError, OptionError
 from pymc_deer.sweep import SweepSpec
+
+# A child of PyMC's logger: shown, and silenced, as PyMC's own messages are.
+_log = logging.getLogger("pymc.deer")
 
 _DENSE_LIMIT = 100
 """Largest dimension for which ``metric="auto"`` is dense: whitening decides how well MALA mixes,
@@ -35,8 +40,6 @@ _GPU_WINDOW = 256
 _STRETCH = 256
 """Transitions solved in one call, at least: enough to make the call's own cost vanish, few enough
 for progress bars to move and interrupts to be heard."""
-
-_JITTER_RETRIES = 10
 
 
 @dataclass_state
@@ -224,6 +227,11 @@ class DeerMALA(BlockedStep):
         return make_solver(self.backend, self.density, spec, plan)
 
     @property
+    def batching(self) -> str | None:
+        """How windows are evaluated: ``vectorized``, or ``mapped`` one by one; None if W = 1."""
+        return self.solver.batching
+
+    @property
     def record(self) -> ChainRecord | None:
         """Where the chain stands; None before it starts."""
         return None if self._chain is None else self._chain.record
@@ -263,7 +271,15 @@ class DeerMALA(BlockedStep):
         chain.resume(params)
         x = self.density.layout.ravel(point, self.density.dtype)
         if self.fresh:
-            chain.begin(self._start(x, point, params, chain.record), params)
+            identity = identity_metric(self._metric_kind, len(x))
+            start = find_start(
+                self.model,
+                self.density.layout,
+                point,
+                lambda at: self.solver.evaluate(at, identity, params),
+                chain.record.streams.start,
+            )
+            chain.begin(start.astype(x.dtype), params)
             self.fresh = False
         elif not np.array_equal(x, chain.position):
             chain.move(x)
@@ -325,38 +341,12 @@ class DeerMALA(BlockedStep):
         x = self.density.layout.ravel(point, self.density.dtype)
         metric = identity_metric(self._metric_kind, self.density.size)
         self.solver.evaluate(x, metric, self.density.param_values(point))
-
-    def _start(
-        self, x: np.ndarray, point: Mapping[str, np.ndarray], params: Any, record: ChainRecord
-    ) -> np.ndarray:
-        """Where the chain begins: jittered where the user gave no initial values."""
-        default = self.model.initial_point()
-        layout = self.density.layout
-        jittered = np.concatenate(
-            [
-                np.full(int(np.prod(s)), np.array_equal(point[n], default[n]))
-                for n, s in zip(layout.names, layout.shapes, strict=True)
-            ]
-        )
-        candidate = x
-        for _ in range(_JITTER_RETRIES if jittered.any() else 1):
-            jitter = record.streams.start.uniform(-1.0, 1.0, len(x))
-            candidate = np.where(jittered, x + jitter, x).astype(x.dtype)
-            logp, dlogp = self.solver.evaluate(
-                candidate, identity_metric(self._metric_kind, len(x)), params
+        if self.batching == "mapped":
+            _log.info(
+                "DeerMALA on %s: the vectorised graph does not compile, so the states of a window "
+                "are evaluated one by one.",
+                self.backend,
             )
-            if np.isfinite(logp) and np.isfinite(dlogp).all():
-                return candidate
-        raise StartError(self._describe_bad_start({**point, **layout.unravel(candidate)}))
-
-    def _describe_bad_start(self, point: Mapping[str, np.ndarray]) -> str:
-        terms = self.model.point_logps(point)
-        bad = [f"{name} = {value}" for name, value in terms.items() if not np.isfinite(value)]
-        what = f"logp of {', '.join(bad)}" if bad else "the gradient of logp is not finite"
-        return (
-            f"The chain cannot start: {what}. Give finite starting values, "
-            "pm.sample(initvals={...}), or look at model.debug()."
-        )
 
     def __getstate__(self) -> dict[str, Any]:
         derived = ("density", "solver", "_chain")

@@ -149,7 +149,8 @@ class JaxSolver(Solver):
                 "JAX cannot run in a forked process. Write pm.sample(..., mp_ctx='forkserver'), "
                 "pm.sample(..., cores=1), or DeerMALA(backend='numba')."
             )
-        return jax.enable_x64(self.density.dtype == "float64")
+        # In float32 too: the graph counts and indexes in int64. The user's setting comes back after.
+        return jax.enable_x64(True)
 
     def _padded(self, tape: Tape, extra: int) -> tuple[np.ndarray, np.ndarray]:
         """The tape at its full capacity plus a window, so that every call has the same shapes."""
@@ -231,18 +232,17 @@ def _sequential_loop(
 ) -> tuple[jax.Array, ...]:
     def advance(carry):
         t, (z, logp, dlogp), written = carry
-        z, logp, dlogp, log_alpha = step(
-            z, logp, dlogp, xi[t], log_u[t], step_size, mu, factor, *params
-        )
-        rows = (z, logp, dlogp, log_alpha)
+        rows = step(z, logp, dlogp, xi[t], log_u[t], step_size, mu, factor, *params)
+        rows = [row.astype(start.dtype) for row in rows]
         written = tuple(b.at[t].set(row) for b, row in zip(written, rows, strict=True))
-        return t + 1, (z, logp, dlogp), written
+        return t + 1, rows[:3], written
 
     # A step of size 0 that is always accepted evaluates the density where the chain stands; the
     # Metropolis ratio against logp = 0 is logp itself, finite or not.
     still, zero = jnp.zeros_like(start), jnp.zeros_like(step_size)
-    z, _, dlogp, logp = step(start, zero, still, still, zero - jnp.inf, zero, mu, factor, *params)
-    carry = (jnp.zeros((), int), (z, logp, dlogp), buffers)
+    first = step(start, zero, still, still, zero - jnp.inf, zero, mu, factor, *params)
+    z, _, dlogp, logp = (row.astype(start.dtype) for row in first)
+    carry = (jnp.zeros((), int), [z, logp, dlogp], buffers)
     return lax.while_loop(lambda carry: carry[0] < n, advance, carry)[2]
 
 
@@ -282,6 +282,8 @@ def _windowed_loop(
             factor,
             *params,
         )
+        guess = guess.astype(start.dtype)
+        rows = [row.astype(start.dtype) for row in rows]
         # Rows past the committed ones are written too: the next sweep starts over them.
         written = tuple(
             lax.dynamic_update_slice_in_dim(b, row, done, 0)

@@ -28,6 +28,10 @@ _BLOCK = 32
 """States a thread evaluates at once: few enough for the temporaries to stay in its cache, enough
 for the matrix products to be efficient (measured flat between 16 and 128)."""
 
+_THREADED_WORK = 200_000
+"""Numbers a sweep reads, window times data size, from which threads are used. Below it the sweep
+is over before the threads have met, and spinning threads take the cores from other chains."""
+
 _SEQUENTIAL = """
 def run(start, xi, log_u, first, step_size, mu, factor, out_z, out_logp, out_dlogp, out_log_alpha,
         params):
@@ -131,7 +135,7 @@ class NumbaSolver(Solver):
         probe_rng: np.random.Generator,
         buffers: Buffers,
     ) -> tuple[int, int]:
-        n_threads = available_threads()
+        n_threads = available_threads() if self._is_worth_threads(params) else 1
         arguments = (
             start,
             tape.xi,
@@ -156,6 +160,10 @@ class NumbaSolver(Solver):
         # Our threads each call BLAS; threads of its own on top would only get in the way.
         with self._threadpools.limit(limits=1, user_api="blas"):
             return self._windowed_loop(True)(*arguments)
+
+    def _is_worth_threads(self, params: Sequence[np.ndarray]) -> bool:
+        numbers_per_state = self.density.size + sum(np.size(p) for p in params)
+        return self.plan.window * numbers_per_state >= _THREADED_WORK
 
     def _windowed_loop(self, threaded: bool) -> Callable[..., tuple[int, int]]:
         """The windowed loop around the first form of the batch that Numba can compile.

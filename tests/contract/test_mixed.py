@@ -29,7 +29,9 @@ def chained() -> pm.Model:
 def new_step(**options: Any) -> DeerMALA:
     fixed = {"step_size": 0.7, "metric": np.array([0.01]), "steps_per_draw": 5}
     with chained() as model:
-        return DeerMALA([model["x"]], backend="jax", **(fixed | options))
+        step = DeerMALA([model["x"]], backend="jax", **(fixed | options))
+    assert isinstance(step, DeerMALA)
+    return step
 
 
 @cache

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 from tests.equivalence.problems import MODELS, problem
+from tests.equivalence.test_states import QUICK
 from tests.support import BACKENDS
 
 pytestmark = pytest.mark.skipif(len(BACKENDS) < 2, reason="needs two backends to compare")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in MODELS],
+)
 def test_backends_agree(single_threaded, name):
     case = problem(name)
     tape = case.tape(256, seed=3)

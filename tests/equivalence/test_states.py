@@ -1,6 +1,8 @@
 """DEER's states equal those of sequential MALA, and of the NumPy oracle, on the same tape."""
 
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +20,20 @@ TOLERANCES = (1e-6, 1e-9)
 # D Hessian-vector products a step, for 90 and 61 dimensions.
 COSTLY = [("radon", "exact"), ("horseshoe", "exact")]
 
+QUICK = ("eight_schools", "breast_cancer")
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", MODELS)
+
+def _cases() -> list[Any]:
+    """All of them; slow where Numba compiles for long, but for two models of every rule."""
+    cases = []
+    for name, rule, backend in product(MODELS, RULES, BACKENDS):
+        quick = backend == "jax" or name in QUICK
+        marks = [] if quick else [pytest.mark.slow]
+        cases.append(pytest.param(name, rule, backend, marks=marks, id=f"{name}-{rule}-{backend}"))
+    return cases
+
+
+@pytest.mark.parametrize(("name", "rule", "backend"), _cases())
 def test_windowed_states_equal_sequential(single_threaded, backend, name, rule):
     windows = WINDOWS[:2] if (name, rule) in COSTLY else WINDOWS
     for window in windows:
@@ -100,9 +112,12 @@ def test_sweeps_that_run_out_fall_back_to_exact_steps(single_threaded, backend):
 
 
 @pytest.mark.skipif("numba" not in BACKENDS, reason="threads are the Numba backend's")
-def test_threads_change_nothing():
-    case = problem("eight_schools")
-    tape = case.tape(512)
+def test_threads_change_nothing(monkeypatch):
+    case = problem("breast_cancer")
+    tape = case.tape(256)
     exact = case.run(case.solver("numba", 1), tape)
-    solved = case.run(case.solver("numba", 128), tape)
+    solver = case.solver("numba", 128)
+    monkeypatch.setattr("pymc_deer.backends.numba.available_threads", lambda: 2)
+    solved = case.run(solver, tape)
+    assert list(solver._windowed_loops) == [True], "the threaded loop must be the one that ran"
     assert np.abs(solved.z - exact.z).max() <= 1e-4

@@ -42,7 +42,7 @@ def imports(name: str, nested: bool) -> frozenset[str]:
 
 
 def graph(nested: bool) -> dict[str, set[str]]:
-    return {name: (imports(name, nested) & MODULES.keys()) - {name} for name in MODULES}
+    return {name: set(imports(name, nested) & MODULES.keys()) - {name} for name in MODULES}
 
 
 def assert_acyclic(edges: dict[str, set[str]]) -> None:
@@ -85,7 +85,7 @@ def test_engine_knows_nothing_of_pymc_sampling(name: str) -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     }
     assert not {"pm.sample", "pymc.sample"} & called
-    assert f"pymc_deer.{'step'}" not in found
+    assert "pymc_deer.step" not in found
 
 
 def test_oracle_shares_no_code_with_the_package() -> None:
@@ -118,7 +118,9 @@ def public_objects() -> list[tuple[str, object]]:
         module = import_module(name)
         for attribute, value in vars(module).items():
             ours = getattr(value, "__module__", None) == name
-            if not attribute.startswith("_") and ours and callable(value):
+            # Registered implementations are documented by their module; nobody calls them by name.
+            registered = attribute.startswith(("jax_funcify", "numba_funcify"))
+            if not attribute.startswith("_") and ours and callable(value) and not registered:
                 found.append((f"{name}.{attribute}", value))
     return found
 

@@ -55,7 +55,6 @@ def test_python(batching: Batching) -> None:
 @pytest.mark.parametrize("batching", ["vectorized", "mapped"])
 @pytest.mark.parametrize("width", [1, 7])
 def test_jax(batching: Batching, width: int) -> None:
-    pytest.importorskip("jax").config.update("jax_enable_x64", True)
     check(compiled(batching, "JAX", width), width, (4, 1))
 
 

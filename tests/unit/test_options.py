@@ -96,12 +96,13 @@ arrays = st.one_of(
 @given(name=st.sampled_from(sorted(vars(Options()))), value=scalars | arrays)
 def test_options_construct_or_raise_option_error(name: str, value: Any) -> None:
     try:
-        options = Options(**{name: value})
-        factor = options.metric_factor(2)
+        factor = Options(**{name: value}).metric_factor(2)
     except OptionError as error:
-        assert str(error).startswith(f"DeerMALA({name}=")
+        message = str(error)
     else:
         assert factor is None or (np.isfinite(factor).all() and len(factor) == 2)
+        return
+    assert message.startswith(f"DeerMALA({name}=")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""Where a chain starts: jittered unless the user said where, and only where logp is finite."""
+
+from collections.abc import Callable
+
+import numpy as np
+from pymc.model import Model
+
+from pymc_deer.density import Layout, Point
+from pymc_deer.status import StartError
+
+_RETRIES = 10
+"""Jittered points to try, as many as PyMC tries for NUTS."""
+
+
+def find_start(
+    model: Model,
+    layout: Layout,
+    point: Point,
+    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """A starting state of shape (D,).
+
+    PyMC jitters the starting points of NUTS and of no other step method. Here the variables that
+    stand at the model's default are moved by U(-1, 1), so that chains start apart; those that
+    ``initvals`` put elsewhere stay where they are.
+
+    Parameters
+    ----------
+    point
+        Where PyMC would start.
+    evaluate
+        Logp and gradient at a state.
+
+    Raises
+    ------
+    StartError
+        Naming the terms of logp that are not finite.
+    """
+    default = model.initial_point()
+    x = np.concatenate([np.ravel(point[name]) for name in layout.names]).astype(float)
+    free = np.concatenate(
+        [
+            np.full(int(np.prod(shape)), np.array_equal(point[name], default[name]))
+            for name, shape in zip(layout.names, layout.shapes, strict=True)
+        ]
+    )
+    candidate = x
+    for _ in range(_RETRIES if free.any() else 1):
+        candidate = np.where(free, x + rng.uniform(-1.0, 1.0, len(x)), x)
+        logp, dlogp = evaluate(candidate)
+        if np.isfinite(logp) and np.isfinite(dlogp).all():
+            return candidate
+    raise StartError(_describe(model, {**point, **layout.unravel(candidate)}))
+
+
+def _describe(model: Model, point: Point) -> str:
+    terms = model.point_logps(dict(point))
+    bad = [f"{name} is {value}" for name, value in terms.items() if not np.isfinite(value)]
+    what = f"logp of {', '.join(bad)}" if bad else "the gradient of logp is not finite"
+    return (
+        f"The chain cannot start: {what}. Give finite starting values, "
+        "pm.sample(initvals={...}), or look at model.debug()."
+    )
