@@ -208,7 +208,11 @@ def build_density(
         dict(zip(chosen, values, strict=True)) | {s: p for s, p, _ in sources} | frozen_lengths
     )
     [logp] = graph_replace([model.logp()], replacements, strict=False)
-    logp = rewrite_pregrad(logp.astype(dtype))
+    # PyMC's parameter checks become logp = -inf now, while the graph is that of one state: in a
+    # batch, one check would speak for all states at once, and on Numba raise.
+    checks = "local_check_parameter_to_ninf_switch"
+    checks = checks if model.check_bounds else "local_remove_check_parameter"
+    logp = rewrite_graph(rewrite_pregrad(logp.astype(dtype)), include=("canonicalize", checks))
     gradients = [_gradient(logp, v, rv_names[c]) for v, c in zip(values, chosen, strict=True)]
 
     x = pt.tensor("x", dtype=dtype, shape=(layout.size,))

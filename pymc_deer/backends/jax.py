@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor
 from jax import lax
-from pytensor.compile.mode import get_mode
 
 import pymc_deer.batch_jax
 import pymc_deer.scan_jax  # noqa: F401
@@ -149,7 +148,7 @@ class JaxSolver(Solver):
                 "JAX cannot run in a forked process. Write pm.sample(..., mp_ctx='forkserver'), "
                 "pm.sample(..., cores=1), or DeerMALA(backend='numba')."
             )
-        # In float32 too: the graph counts and indexes in int64. The user's setting comes back after.
+        # In float32 too, whose graphs count in int64. The user's setting comes back afterwards.
         return jax.enable_x64(True)
 
     def _padded(self, tape: Tape, extra: int) -> tuple[np.ndarray, np.ndarray]:
@@ -198,16 +197,12 @@ def _cannot_compile(error: Exception | None) -> BackendError:
 
 
 def _compile(program: Program) -> Callable[..., Any]:
-    """The program as a JAX function, traced once to see that it can be.
-
-    A failed parameter check is logp = -inf, no exception.
-    """
-    mode = get_mode("JAX").including("local_check_parameter_to_ninf_switch")
+    """The program as a JAX function, traced once to see that it can be."""
     with warnings.catch_warnings():
         # PyTensor's dispatch warns of what JAX may not trace; whether it does is tried next.
         warnings.filterwarnings("ignore", module="pytensor.link.jax")
         function = pytensor.function(
-            program.inputs, program.outputs, mode=mode, on_unused_input="ignore", trust_input=True
+            program.inputs, program.outputs, mode="JAX", on_unused_input="ignore", trust_input=True
         )
     vm: Any = function.vm
     jax.eval_shape(vm.jit_fn, *map(_abstract, program.inputs))

@@ -10,7 +10,6 @@ import numba
 import numpy as np
 import pytensor
 from numba.core.errors import NumbaError
-from pytensor.compile.mode import get_mode
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
 from threadpoolctl import ThreadpoolController
@@ -237,10 +236,9 @@ def _cannot_compile(error: Exception | None) -> BackendError:
 
 
 def _compile(program: Program) -> Any:
-    """The program as a Numba function; a failed parameter check is logp = -inf, no exception."""
-    mode = get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
+    """The program as a Numba function."""
     function = pytensor.function(
-        program.inputs, program.outputs, mode=mode, on_unused_input="ignore", trust_input=True
+        program.inputs, program.outputs, mode="NUMBA", on_unused_input="ignore", trust_input=True
     )
     vm: Any = function.vm
     return vm.jit_fn

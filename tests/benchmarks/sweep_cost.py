@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.compile.mode import get_mode
 from threadpoolctl import threadpool_limits
 
 from pymc_deer.backends import jax as jax_backend
@@ -82,9 +81,8 @@ def measure(backend: str, n: int, size: int, width: int) -> dict[str, object]:
 
 
 def _numba_runner(program: Program, arguments: list[np.ndarray]) -> Callable[[], object]:
-    mode = get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
     function = pytensor.function(
-        program.inputs, program.outputs, mode=mode, on_unused_input="ignore", trust_input=True
+        program.inputs, program.outputs, mode="NUMBA", on_unused_input="ignore", trust_input=True
     )
     return lambda: function(*arguments)
 

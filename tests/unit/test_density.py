@@ -344,3 +344,21 @@ def test_no_variables() -> None:
         pm.Normal("y", observed=1.0)
     with pytest.raises(ModelError, match="no free variables"):
         build_density(model)
+
+
+def test_a_state_outside_the_support_leaves_its_batch_alone() -> None:
+    """A parameter check speaks for its own state only, in whatever batch the state is."""
+    with pm.Model() as model:
+        sigma = pm.Normal("sigma", 1.0, 1.0)
+        pm.Normal("y", 0.0, sigma, observed=np.array([0.3, -1.2]))
+    density = build_density(model)
+    states = np.array([[1.0], [-1.0], [2.0]])
+    x = pt.matrix("x", shape=(None, 1))
+    batch = pytensor.function([x, *density.params], density.batch(x), mode="FAST_COMPILE")
+    params = density.param_values(model.initial_point())
+    logp, dlogp = batch(states, *params)
+    alone = [batch(state[None], *params) for state in states]
+    assert np.isneginf(logp[1])
+    assert np.isfinite(logp[[0, 2]]).all()
+    np.testing.assert_allclose(logp, [value[0] for value, _ in alone])
+    np.testing.assert_allclose(dlogp[[0, 2]], [alone[i][1][0] for i in (0, 2)])
