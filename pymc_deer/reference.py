@@ -93,7 +93,7 @@ def windowed(
             new[t] = step.z
             carried = factor * carried + step.z - factor * previous[t]
             solved[t] = carried
-        wrong = np.abs(solved - guess).max(axis=1)[:-1] > tol
+        wrong = np.abs(np.cumsum(new - guess, axis=0)).max(axis=1)[:-1] > tol
         committed = 1 + (int(np.argmax(wrong)) if wrong.any() else width - 1)
         states[done : done + committed] = new[:committed]
         start = new[committed - 1]

@@ -91,7 +91,7 @@ class DeerMALA(BlockedStep):
         autocorrelation seen there, as many as make a draw of the slowest coordinate worth about
         half an independent one (at most 64).
     tol
-        Largest error of a state from which the next one is committed, in whitened units: 1e-6 in
+        Tolerance, in whitened units, of the states from which the next ones are committed: 1e-6 in
         float64 and 1e-4 in float32 by default.
     max_sweeps
         Sweeps allowed for every W transitions; the rest then runs step by step and is counted in

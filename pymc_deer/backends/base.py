@@ -43,7 +43,8 @@ class WindowPlan:
     max_sweeps
         Sweeps allowed for every W transitions before the rest is run step by step.
     tol
-        Largest error of a state, in whitened units, from which the next one is committed.
+        Bound on the summed residuals of the states from which the next one is committed, in
+        whitened units.
     capacity
         Most transitions a call will be asked for.
     """

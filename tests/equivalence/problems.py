@@ -24,10 +24,11 @@ MODELS: dict[str, tuple[Callable[[], pm.Model], float]] = {
     "breast_cancer": (examples.breast_cancer, 0.75),
     "radon": (examples.radon, 0.6),
     "correlated_gaussian": (examples.correlated_gaussian, 0.7),
-    "horseshoe": (examples.horseshoe, 0.15),
+    "horseshoe": (examples.horseshoe, 0.1),
 }
 """Each model with a step size of usual acceptance in its adapted whitening. The horseshoe has a
-smaller one: from 0.3 on its chain itself drives neighbouring states apart."""
+smaller one: at larger ones its chain itself drives neighbouring states apart, a thousandfold within
+a tape, and no tolerance on a state says much about the next hundred."""
 
 CURVATURE = 1.5
 
