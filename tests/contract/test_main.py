@@ -1,0 +1,36 @@
+"""The main job, as a newcomer runs it."""
+
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+from pymc_deer.__main__ import main
+
+
+def test_main_job_prints_its_findings_and_writes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "idata.nc"
+    options = "--model eight-schools --backend jax --draws 200 --chains 2".split()
+    idata = main([*options, "--output", str(output)])
+    printed = capsys.readouterr().out
+    for line in ("Acceptance 0.", "sweeps per 1000", "Largest difference from sequential MALA"):
+        assert line in printed
+    assert "onverged: largest R-hat" in printed
+    with xr.open_datatree(output, engine="h5netcdf") as written:
+        xr.testing.assert_equal(written["posterior"]["mu"], idata["posterior"]["mu"])
+
+
+def test_main_job_refuses_an_unknown_model(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--model", "ten-schools"])
+    assert "eight-schools" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_main_job_says_that_the_horseshoe_did_not_converge(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main("--model horseshoe --backend jax --draws 300 --chains 2".split())
+    assert "NOT converged" in capsys.readouterr().out
