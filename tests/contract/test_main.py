@@ -12,7 +12,7 @@ def test_main_job_prints_its_findings_and_writes_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "idata.nc"
-    options = "--model eight-schools --backend jax --draws 200 --chains 2".split()
+    options = ["--model", "eight-schools", "--backend", "jax", "--draws", "200", "--chains", "2"]
     idata = main([*options, "--output", str(output)])
     printed = capsys.readouterr().out
     for line in ("Acceptance 0.", "sweeps per 1000", "Largest difference from sequential MALA"):
@@ -32,5 +32,5 @@ def test_main_job_refuses_an_unknown_model(capsys: pytest.CaptureFixture[str]) -
 def test_main_job_says_that_the_horseshoe_did_not_converge(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    main("--model horseshoe --backend jax --draws 300 --chains 2".split())
+    main(["--model", "horseshoe", "--backend", "jax", "--draws", "300", "--chains", "2"])
     assert "NOT converged" in capsys.readouterr().out
