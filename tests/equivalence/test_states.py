@@ -41,6 +41,7 @@ def test_windowed_states_equal_sequential(single_threaded, backend, name, rule):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("name", "rule"), COSTLY)
 def test_long_costly_windows_equal_sequential(single_threaded, backend, name, rule):
