@@ -153,7 +153,7 @@ class Warmup:
         return self.dual_averaging is not None and self.done == self.position == 0
 
     def begin_at(self, step_size: float) -> None:
-        """Begin warm-up at a step size found to be reasonable."""
+        """Begin to average anew, from a step size found to be reasonable."""
         if self.dual_averaging is not None:
             self.dual_averaging = DualAveraging.at(step_size, self.dual_averaging.target)
             self._set(step_size=step_size)
@@ -201,9 +201,7 @@ class Warmup:
             return
         self._set(metric=estimate_metric(moments, self.tuning.metric))
         if self.dual_averaging is not None:
-            average = self.dual_averaging.average
-            self.dual_averaging = DualAveraging.at(average, self.dual_averaging.target)
-            self._set(step_size=average)
+            self.begin_at(self.dual_averaging.average)
 
     def _set(self, step_size: float | None = None, metric: Metric | None = None) -> None:
         self.tuning = Tuning(

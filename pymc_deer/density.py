@@ -67,10 +67,7 @@ class Layout:
         """Raveled copy, shape (D,), of the point's values."""
         for name, shape in zip(self.names, self.shapes, strict=True):
             if np.shape(point[name]) != shape:
-                raise ModelError(
-                    f"{name} changed from shape {shape} to {np.shape(point[name])} since this "
-                    "DeerMALA was made. Make a new one: pm.sample(step=DeerMALA())."
-                )
+                raise _changed_shape(name, shape, np.shape(point[name]))
         return np.concatenate([np.asarray(point[n], dtype=dtype).ravel() for n in self.names])
 
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
@@ -124,10 +121,7 @@ class Density:
         values = tuple(_current_value(source, point) for source in self._sources)
         for param, value in zip(self.params, values, strict=True):
             if value.shape != param.type.shape:
-                raise ModelError(
-                    f"{param.name} changed from shape {param.type.shape} to {value.shape} since "
-                    "this DeerMALA was made. Make a new one: pm.sample(step=DeerMALA())."
-                )
+                raise _changed_shape(param.name, param.type.shape, value.shape)
         return values
 
     def single(self, x: Tensor) -> list[Tensor]:
@@ -152,6 +146,13 @@ class Density:
         v = self.x.type("v")
         product = self.hvp(self.x, v)
         return vectorize_graph(product, {self.x: x[:, None, :], v: probes})
+
+
+def _changed_shape(name: str, old: tuple[int, ...], new: tuple[int, ...]) -> ModelError:
+    return ModelError(
+        f"{name} changed from shape {old} to {new} since this DeerMALA was made. Make a new one: "
+        "pm.sample(step=DeerMALA())."
+    )
 
 
 def _current_value(source: "Constant | SharedVariable | str", point: Point) -> np.ndarray:

@@ -38,7 +38,7 @@ def find_start(
         Naming the terms of logp that are not finite.
     """
     default = model.initial_point()
-    x = np.concatenate([np.ravel(point[name]) for name in layout.names]).astype(float)
+    x = layout.ravel(point, "float64")
     free = np.concatenate(
         [
             np.full(int(np.prod(shape)), np.array_equal(point[name], default[name]))
