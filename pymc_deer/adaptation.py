@@ -4,18 +4,20 @@ Within a stretch nothing changes, so that it can be solved in windows. What is d
 from the tape alone, never from timings.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pymc_deer.backends.base import Trajectory, Tuning
 from pymc_deer.metric import Metric, MetricKind, identity_metric
-from pymc_deer.metric_estimate import Moments, estimate_metric
+from pymc_deer.warmup_window import WarmupWindow
 
 WARMUP_STEPS_PER_DRAW = 10
 """Transitions for each recorded draw of warm-up when ``steps_per_draw`` is ``auto``."""
 
-_MAX_STEPS_PER_DRAW = 64
+MAX_STEPS_PER_DRAW = 64
+"""Most transitions for a recorded draw: beyond it, longer transitions are the better cure."""
+
 _FIRST_WINDOW = 50
 _FINAL_SHARE = 0.1
 _STRETCHES_PER_WINDOW = 25
@@ -123,6 +125,8 @@ class Warmup:
         Transitions for each recorded draw, now.
     tuned_steps_per_draw
         The same once warm-up is over.
+    autocorrelation_time
+        Of the slowest coordinate, in transitions, as seen in the last window; 0 if not seen.
     """
 
     tuning: Tuning
@@ -136,9 +140,8 @@ class Warmup:
     position: int = 0
     accepted: float = 0.0
     seen: int = 0
-    stretch_moments: Moments | None = None
-    window_moments: Moments | None = None
-    means: list[np.ndarray] = field(default_factory=list)
+    autocorrelation_time: float = 0.0
+    window: WarmupWindow = field(default_factory=WarmupWindow)
 
     @property
     def draws_to_boundary(self) -> int:
@@ -156,7 +159,7 @@ class Warmup:
         """Begin to average anew, from a step size found to be reasonable."""
         if self.dual_averaging is not None:
             self.dual_averaging = DualAveraging.at(step_size, self.dual_averaging.target)
-            self._set(step_size=step_size)
+            self.tuning = replace(self.tuning, step_size=step_size)
 
     def observe(self, trajectory: Trajectory, n_draws: int) -> None:
         """Learn from a solved stretch of at most ``draws_to_boundary`` draws."""
@@ -166,8 +169,7 @@ class Warmup:
         self.accepted += float(acceptance_rates(trajectory.log_alpha).sum())
         self.seen += len(trajectory)
         if stretch.learns_metric:
-            batch = Moments.of(trajectory.z, trajectory.dlogp, self.tuning.metric.kind)
-            self.stretch_moments = _merged(self.stretch_moments, batch)
+            self.window.add(trajectory, self.tuning.metric)
         self.position += n_draws
         if self.position >= stretch.n_draws:
             self._end_stretch(stretch)
@@ -175,44 +177,31 @@ class Warmup:
     def finish(self) -> None:
         """Fix the tuned values for the draws to keep."""
         if self.dual_averaging is not None and self.dual_averaging.count:
-            self._set(step_size=self.dual_averaging.average)
+            self.tuning = replace(self.tuning, step_size=self.dual_averaging.average)
         self.steps_per_draw = self.tuned_steps_per_draw
         self.done = len(self.schedule)
-        self.stretch_moments, self.window_moments, self.means = None, None, []
+        self.window = WarmupWindow()
 
     def _end_stretch(self, stretch: Stretch) -> None:
         if self.dual_averaging is not None:
             self.dual_averaging.update(self.accepted / self.seen)
-            self._set(step_size=self.dual_averaging.current)
-        if self.stretch_moments is not None:
-            self.window_moments = _merged(self.window_moments, self.stretch_moments)
-            self.means.append(self.stretch_moments.z_mean)
-            self.stretch_moments = None
-        if stretch.ends_window and self.window_moments is not None:
-            self._end_window(self.window_moments)
-            self.window_moments, self.means = None, []
+            self.tuning = replace(self.tuning, step_size=self.dual_averaging.current)
+        self.window.end_stretch()
+        if stretch.ends_window and self.window.moments is not None:
+            self._end_window()
+            self.window = WarmupWindow()
         self.done += 1
         self.position, self.accepted, self.seen = 0, 0.0, 0
 
-    def _end_window(self, moments: Moments) -> None:
-        if self.adapts_steps:
-            self.tuned_steps_per_draw = steps_per_draw(moments, self.means)
-        if not self.adapts_metric:
-            return
-        self._set(metric=estimate_metric(moments, self.tuning.metric))
-        if self.dual_averaging is not None:
-            self.begin_at(self.dual_averaging.average)
-
-    def _set(self, step_size: float | None = None, metric: Metric | None = None) -> None:
-        self.tuning = Tuning(
-            step_size=self.tuning.step_size if step_size is None else step_size,
-            curvature=self.tuning.curvature,
-            metric=self.tuning.metric if metric is None else metric,
-        )
-
-
-def _merged(before: Moments | None, batch: Moments) -> Moments:
-    return batch if before is None else before.merged(batch)
+    def _end_window(self) -> None:
+        time = self.window.autocorrelation_time()
+        if self.adapts_steps and time is not None:
+            self.autocorrelation_time = time
+            self.tuned_steps_per_draw = steps_per_draw(time)
+        if self.adapts_metric:
+            self.tuning = replace(self.tuning, metric=self.window.estimate(self.tuning.metric))
+            if self.dual_averaging is not None:
+                self.begin_at(self.dual_averaging.average)
 
 
 def start_warmup(
@@ -225,6 +214,7 @@ def start_warmup(
     target_accept: float,
     curvature: float,
     steps_per_draw: int | None,
+    jitter: float = 0.0,
 ) -> Warmup:
     """Adaptation at the start of a chain: whatever the user fixed stays fixed.
 
@@ -241,7 +231,7 @@ def start_warmup(
     first = _DEFAULT_STEP_SIZE if step_size is None else step_size
     steps = WARMUP_STEPS_PER_DRAW if steps_per_draw is None else steps_per_draw
     return Warmup(
-        tuning=Tuning(first, curvature, metric),
+        tuning=Tuning(first, curvature, metric, jitter),
         steps_per_draw=steps,
         tuned_steps_per_draw=steps,
         schedule=warmup_schedule(n_tune, steps),
@@ -257,15 +247,6 @@ def acceptance_rates(log_alpha: np.ndarray) -> np.ndarray:
     return np.exp(np.minimum(finite, 0.0))
 
 
-def steps_per_draw(moments: Moments, means: list[np.ndarray]) -> int:
-    """Transitions after which a draw of the slowest coordinate is worth half an independent one.
-
-    Its integrated autocorrelation time, by batch means (Geyer 1992), halved.
-    """
-    if len(means) < 2:
-        return WARMUP_STEPS_PER_DRAW
-    length = moments.count / len(means)
-    between = np.var(np.array(means), axis=0, ddof=1)
-    within = np.maximum(moments.z_variance, np.finfo(float).tiny)
-    time = float(np.max(length * between / within))
-    return int(np.clip(round(time / 2), 1, _MAX_STEPS_PER_DRAW))
+def steps_per_draw(autocorrelation_time: float) -> int:
+    """Transitions after which a draw of the slowest coordinate is worth half an independent one."""
+    return int(np.clip(round(autocorrelation_time / 2), 1, MAX_STEPS_PER_DRAW))

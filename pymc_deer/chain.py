@@ -11,12 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_deer.adaptation import Warmup, acceptance_rates
+from pymc_deer.adaptation import MAX_STEPS_PER_DRAW, Warmup, acceptance_rates
 from pymc_deer.backends.base import Solver, Trajectory, Tuning
 from pymc_deer.noise import Tape, draw_tape
+from pymc_deer.status import narrowed_window, slow_mixing
 
 _DIVERGENCE = 1000.0
 """Energy error from which a transition counts as divergent, as in PyMC and Stan."""
+
+_SLOW = 4.0
+"""Autocorrelation time, in units of the most transitions a draw may take, from which the user is
+told: a recorded draw is then worth less than a quarter of an independent one."""
 
 _STEP_SIZE_TRIALS = 50
 """Halvings or doublings of the first step size: 2^-50 is as good as 0."""
@@ -30,14 +35,18 @@ class Streams:
     uniform: np.random.Generator
     probes: np.random.Generator
     start: np.random.Generator
+    scale: np.random.Generator
 
     @classmethod
     def spawn(cls, rng: np.random.Generator) -> "Streams":
-        return cls(*rng.spawn(4))
+        return cls(*rng.spawn(5))
 
-    def tape(self, n: int, size: int) -> Tape:
-        """The next n rows of the noise tape."""
-        return draw_tape(self.normal, self.uniform, n, size)
+    def tape(self, n: int, size: int, jitter: float) -> Tape:
+        """The next n rows of the noise tape; step sizes vary by the share `jitter` either way."""
+        tape = draw_tape(self.normal, self.uniform, n, size)
+        if jitter == 0.0:
+            return tape
+        return replace(tape, scale=1.0 + jitter * self.scale.uniform(-1.0, 1.0, n))
 
 
 @dataclass
@@ -56,6 +65,10 @@ class ChainRecord:
         Recorded draws still to come, those of the current stretch included.
     stretch_draws, handed_out
         Length of the current stretch in draws, and how many of them are out.
+    narrowing
+        How many times the window was narrowed because its sweeps ran out.
+    warned
+        Whether the user has been told what is wrong with the draws kept.
     """
 
     x: np.ndarray
@@ -65,6 +78,8 @@ class ChainRecord:
     n_draws_left: int
     stretch_draws: int = 0
     handed_out: int = 0
+    narrowing: int = 0
+    warned: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +88,7 @@ class SolvedStretch:
 
     trajectory: Trajectory
     tuning: Tuning
+    window: int
     steps_per_draw: int
     streams: Streams
 
@@ -168,6 +184,7 @@ class Chain:
             self._solved = self._solve(params)
         i = record.handed_out
         x, stats = self._solved.draw(i), self._statistics(self._solved, i, tuning)
+        stats["warning"] = None if tuning else self._first_warning()
         record.handed_out += 1
         if record.handed_out == record.stretch_draws:
             self._commit()
@@ -192,20 +209,33 @@ class Chain:
         record = self.record
         steps = record.warmup.steps_per_draw
         streams = copy.deepcopy(record.streams)
-        tape = streams.tape(record.stretch_draws * steps, len(record.x))
         tuning = record.warmup.tuning
-        trajectory = self._run(tape, tuning, params, streams)
-        return SolvedStretch(trajectory, tuning, steps, streams)
+        tape = streams.tape(record.stretch_draws * steps, len(record.x), tuning.jitter)
+        solver = self._narrowed_solver
+        trajectory = self._run(solver, tape, tuning, params, streams)
+        return SolvedStretch(trajectory, tuning, solver.plan.window, steps, streams)
+
+    @property
+    def _narrowed_solver(self) -> Solver:
+        """The solver, or one of narrower windows where the sweeps of wider ones ran out."""
+        if self.record.narrowing == 0:
+            return self.solver
+        return self.solver.with_plan(self.solver.plan.narrowed(self.record.narrowing))
 
     def _run(
-        self, tape: Tape, tuning: Tuning, params: Sequence[np.ndarray], streams: Streams
+        self,
+        solver: Solver,
+        tape: Tape,
+        tuning: Tuning,
+        params: Sequence[np.ndarray],
+        streams: Streams,
     ) -> Trajectory:
         """Solve the tape, in as many calls as the solver's capacity asks for."""
         z = tuning.metric.to_z(self.record.x)
         pieces = []
-        for first in range(0, len(tape), self.solver.plan.capacity):
-            piece = tape[first : first + self.solver.plan.capacity]
-            pieces.append(self.solver.solve(z, piece, tuning, params, streams.probes))
+        for first in range(0, len(tape), solver.plan.capacity):
+            piece = tape[first : first + solver.plan.capacity]
+            pieces.append(solver.solve(z, piece, tuning, params, streams.probes))
             z = pieces[-1].z[-1]
         return pieces[0] if len(pieces) == 1 else Trajectory.joined(pieces)
 
@@ -216,9 +246,13 @@ class Chain:
         if solved is not None and n:
             n_steps = n * solved.steps_per_draw
             record.x = solved.draw(n - 1)
-            record.streams.tape(n_steps, len(record.x))
+            record.streams.tape(n_steps, len(record.x), solved.tuning.jitter)
             record.streams.probes = solved.streams.probes
             record.warmup.observe(solved.trajectory[:n_steps], n)
+            if record.warmup.tuning.metric is not solved.tuning.metric:
+                record.narrowing = 0
+            elif solved.trajectory.n_fallback:
+                record.narrowing += 1
             if record.n_tune_left:
                 record.n_tune_left = max(0, record.n_tune_left - n)
             else:
@@ -226,12 +260,28 @@ class Chain:
         record.stretch_draws, record.handed_out = 0, 0
         self._solved = None
 
+    def _first_warning(self) -> str | None:
+        """What the user should know about the draws kept; said once."""
+        record = self.record
+        if record.warned:
+            return None
+        messages = []
+        if record.narrowing:
+            plans = self.solver.plan, self._narrowed_solver.plan
+            messages.append(narrowed_window(*(plan.window for plan in plans)))
+        time = record.warmup.autocorrelation_time
+        if time > _SLOW * MAX_STEPS_PER_DRAW:
+            messages.append(slow_mixing(time, MAX_STEPS_PER_DRAW))
+        record.warned = bool(messages)
+        return " ".join(messages) or None
+
     def _statistics(self, solved: SolvedStretch, i: int, tuning: bool) -> dict[str, object]:
         steps, trajectory = solved.steps_per_draw, solved.trajectory
         rows = slice(i * steps, (i + 1) * steps)
         log_alpha = trajectory.log_alpha[rows]
         nonfinite = ~(np.abs(log_alpha) < np.inf)
         share = steps / len(trajectory)
+        n_swept = len(trajectory) - trajectory.n_fallback if trajectory.n_sweeps else 0
         return {
             "model_logp": float(trajectory.logp[rows][-1]),
             "acceptance_rate": float(acceptance_rates(log_alpha).mean()),
@@ -239,7 +289,8 @@ class Chain:
             "diverging": bool((nonfinite | (log_alpha < -_DIVERGENCE)).any()),
             "n_steps": steps,
             "sweeps": trajectory.n_sweeps * share,
-            "window": self.solver.plan.window,
+            "committed_per_sweep": n_swept / max(trajectory.n_sweeps, 1),
+            "window": solved.window,
             "curvature": solved.tuning.curvature,
             "rejected_nonfinite": int(nonfinite.sum()),
             "fallback": trajectory.n_fallback * share,

@@ -32,7 +32,7 @@ Hvp = Callable[[Tensor, Tensor], Tensor]
 
 
 def preconditioned_jacobian(step_size: Tensor, curvature: Tensor, n_leapfrog: int = 1) -> Tensor:
-    """Scalar Jacobian of an accepted step on a Gaussian of the given curvature.
+    """Jacobian of an accepted step on a Gaussian of the given curvature, shaped as `step_size`.
 
     The Chebyshev recursion T_L(x) equals cos(L arccos x), and also holds beyond |x| = 1.
     """
@@ -57,12 +57,15 @@ def path_jacobian_diagonal(
         Positions where the gradient was evaluated, each (..., D).
     probes
         Directions v, shape (..., P, D).
+    step_size
+        Shape (...).
 
     Returns
     -------
     Shape (..., D): P times Hutchinson's estimate for Rademacher probes, the diagonal of J itself
     for the unit vectors.
     """
+    step_size = pt.expand_dims(step_size, (-2, -1))
     tangent = probes
     momentum = (step_size / 2) * hvp(path[0], tangent)
     tangent = tangent + step_size * momentum

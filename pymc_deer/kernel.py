@@ -71,10 +71,11 @@ def transition(
     log_u
         Log of a uniform number, shape (...).
     step_size
-        Leapfrog step size, scalar.
+        Leapfrog step size, shape (...).
     n_leapfrog
         Number of leapfrog steps; 1 is MALA.
     """
+    step_size = pt.expand_dims(step_size, -1)
     half_step = step_size / 2
     path = [state.z]
     momentum = xi + half_step * state.dlogp

@@ -1,13 +1,14 @@
 """Whitening x = mu + L z, where L L^T approximates the posterior covariance.
 
-A metric has a numeric side (:class:`Metric`: arrays, used by warm-up) and a symbolic side
-(:class:`SymbolicMetric`: what the graph does with them). Both come in two kinds: ``diag``, where L
-is a vector of scales, and ``dense``, where it is a lower-triangular matrix.
+Three kinds of L: ``diag``, a vector of scales; ``dense``, a lower-triangular matrix; ``low_rank``,
+scales s times a correction along k orthonormal directions U, L = diag(s) (I + U diag(w) U^T), which
+costs O(D k) a state. The same formulas serve numbers (:class:`Metric`) and graphs
+(:class:`SymbolicMetric`).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import pytensor.tensor as pt
@@ -15,71 +16,117 @@ from scipy.linalg import solve_triangular
 
 from pymc_deer.typing import Tensor
 
-MetricKind = Literal["diag", "dense"]
+MetricKind = Literal["diag", "dense", "low_rank"]
+KINDS: tuple[MetricKind, ...] = get_args(MetricKind)
 
 
 @dataclass(frozen=True)
-class Metric:
-    """Centre mu, shape (D,), and factor L: shape (D,) if diagonal, (D, D) lower triangular."""
+class _Whitening:
+    """Arrays of a metric, numbers or symbols, and the maps that both know.
 
-    mu: np.ndarray
-    factor: np.ndarray
+    The maps act on the last axis: on a state (D,), a batch (W, D), or probes (..., P, D).
+
+    Attributes
+    ----------
+    mu
+        Centre, shape (D,).
+    factor
+        Scales (D,), or the lower-triangular L (D, D).
+    vectors, weights
+        U, shape (D, k), and w, shape (k,), of a ``low_rank`` metric; None for the other kinds.
+    """
+
+    mu: Any
+    factor: Any
+    vectors: Any = None
+    weights: Any = None
 
     @property
     def kind(self) -> MetricKind:
+        if self.vectors is not None:
+            return "low_rank"
         return "diag" if self.factor.ndim == 1 else "dense"
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """The arrays that define the metric, in the order in which compiled code takes them."""
+        optional = () if self.vectors is None else (self.vectors, self.weights)
+        return (self.mu, self.factor, *optional)
+
+    def scale(self, z: Any) -> Any:
+        """L z: a direction in x."""
+        if self.kind == "dense":
+            return _rows(z, self.factor.T)
+        return self._along_vectors(z, self.weights) * self.factor
+
+    def pull_back(self, dlogp: Any) -> Any:
+        """L^T g: a gradient in z."""
+        if self.kind == "dense":
+            return _rows(dlogp, self.factor)
+        return self._along_vectors(dlogp * self.factor, self.weights)
+
+    def _along_vectors(self, rows: Any, weights: Any) -> Any:
+        """(I + U diag(weights) U^T) applied to each row."""
+        if self.vectors is None:
+            return rows
+        return rows + _rows(_rows(rows, self.vectors) * weights, self.vectors.T)
+
+
+@dataclass(frozen=True)
+class Metric(_Whitening):
+    """A metric in numbers."""
 
     def to_x(self, z: np.ndarray) -> np.ndarray:
         """Unwhiten z of shape (..., D)."""
-        if self.kind == "diag":
-            return self.mu + z * self.factor
-        return self.mu + z @ self.factor.T
+        return self.mu + self.scale(z)
 
     def to_z(self, x: np.ndarray) -> np.ndarray:
         """Whiten x of shape (D,)."""
-        if self.kind == "diag":
-            return (x - self.mu) / self.factor
-        return solve_triangular(self.factor, x - self.mu, lower=True)
+        if self.kind == "dense":
+            return solve_triangular(self.factor, x - self.mu, lower=True)
+        return self._along_vectors((x - self.mu) / self.factor, self._inverse_weights)
 
-    def astype(self, dtype: str) -> "Metric":
-        return Metric(self.mu.astype(dtype), self.factor.astype(dtype))
+    def dlogp_to_x(self, dlogp: np.ndarray) -> np.ndarray:
+        """Gradients in x, shape (..., D), from those in z."""
+        if self.kind == "dense":
+            return solve_triangular(self.factor, dlogp.T, trans=1, lower=True).T
+        return self._along_vectors(dlogp, self._inverse_weights) / self.factor
+
+    def astype(self, dtype: str) -> Self:
+        return type(self)(*(array.astype(dtype, copy=False) for array in self.arrays))
+
+    @property
+    def _inverse_weights(self) -> np.ndarray | None:
+        return None if self.weights is None else -self.weights / (1.0 + self.weights)
 
 
 def identity_metric(kind: MetricKind, size: int) -> Metric:
     """No whitening at all: mu = 0, L = I."""
-    factor = np.ones(size) if kind == "diag" else np.eye(size)
-    return Metric(np.zeros(size), factor)
+    mu, scales = np.zeros(size), np.ones(size)
+    if kind == "dense":
+        return Metric(mu, np.eye(size))
+    if kind == "low_rank":
+        return Metric(mu, scales, np.zeros((size, 0)), np.zeros(0))
+    return Metric(mu, scales)
 
 
 @dataclass(frozen=True)
-class SymbolicMetric:
-    """The metric's arrays as graph inputs, with the maps the sweep needs.
-
-    All maps act on the last axis and work for a state (D,), a batch (W, D) and probes (..., P, D).
-    """
-
-    mu: Tensor
-    factor: Tensor
+class SymbolicMetric(_Whitening):
+    """A metric whose arrays are inputs of a graph, with the maps the sweep needs."""
 
     @classmethod
     def of(cls, kind: MetricKind, size: int, dtype: str) -> "SymbolicMetric":
-        shape = (size,) if kind == "diag" else (size, size)
-        return cls(
-            pt.tensor("mu", dtype=dtype, shape=(size,)),
-            pt.tensor("factor", dtype=dtype, shape=shape),
-        )
+        # The rank k is left open: warm-up finds it.
+        shapes: dict[str, tuple[int | None, ...]] = {"mu": (size,), "factor": (size,)}
+        if kind == "dense":
+            shapes["factor"] = (size, size)
+        elif kind == "low_rank":
+            shapes |= {"vectors": (size, None), "weights": (None,)}
+        return cls(**{name: pt.tensor(name, dtype=dtype, shape=s) for name, s in shapes.items()})
 
     @property
     def params(self) -> list[Tensor]:
-        return [self.mu, self.factor]
-
-    def scale(self, z: Tensor) -> Tensor:
-        """L z: a direction in x."""
-        return z * self.factor if self.factor.ndim == 1 else _rows(z, self.factor.T)
-
-    def pull_back(self, dlogp: Tensor) -> Tensor:
-        """L^T g: a gradient in z."""
-        return dlogp * self.factor if self.factor.ndim == 1 else _rows(dlogp, self.factor)
+        return list(self.arrays)
 
     def whiten(
         self, logp_dlogp: Callable[[Tensor], list[Tensor]]
@@ -103,9 +150,9 @@ class SymbolicMetric:
         return whitened
 
 
-def _rows(rows: Tensor, matrix: Tensor) -> Tensor:
+def _rows(rows: Any, matrix: Any) -> Any:
     """Each row of (..., D) times a matrix: one matrix product whatever the leading axes."""
     if rows.ndim <= 2:
-        return pt.dot(rows, matrix)
-    flat = pt.dot(rows.reshape((-1, rows.shape[-1])), matrix)
-    return flat.reshape(rows.shape, ndim=rows.ndim)
+        return rows.dot(matrix)
+    flat = rows.reshape((-1, rows.shape[-1])).dot(matrix)
+    return flat.reshape((*(rows.shape[i] for i in range(rows.ndim - 1)), matrix.shape[1]))

@@ -13,7 +13,7 @@ import numpy as np
 
 from pymc_deer.metric import Metric, MetricKind
 
-_DRAWS_PER_EFFECTIVE = 5.0
+DRAWS_PER_EFFECTIVE = 5.0
 """Transitions counted as one independent draw when deciding how far to trust a covariance."""
 
 _LARGEST_CHANGE = np.log(1e6)
@@ -24,7 +24,7 @@ _LARGEST_CHANGE = np.log(1e6)
 class Moments:
     """Count, mean and centred second moments of draws and gradients in whitened coordinates.
 
-    Second moments are vectors for a diagonal metric, matrices for a dense one.
+    Second moments are matrices for a dense metric, vectors for the others.
     """
 
     count: int
@@ -74,18 +74,15 @@ def estimate_metric(moments: Moments, old: Metric) -> Metric:
     Everything is estimated in the old metric's whitened coordinates and shrunk towards it: with
     few draws the change is small, and a coordinate that never moved keeps its scale.
     """
-    z_var, g_var = moments.z_variance, moments.g_variance
-    moved = (z_var > 0) & (g_var > 0) & np.isfinite(z_var) & np.isfinite(g_var)
-    ratio = np.where(moved, z_var, 1.0) / np.where(moved, g_var, 1.0)
-    effective = moments.count / _DRAWS_PER_EFFECTIVE
-    trust = effective / (effective + 1.0)
-    log_variance = np.clip(trust * np.log(ratio) / 2, -_LARGEST_CHANGE, _LARGEST_CHANGE)
-    scale = np.exp(log_variance / 2)
+    scale = relative_scale(moments)
     mu = old.to_x(np.where(np.isfinite(moments.z_mean), moments.z_mean, 0.0))
     if old.kind == "diag":
         return Metric(mu, old.factor * scale)
 
     size = len(scale)
+    z_var, g_var = moments.z_variance, moments.g_variance
+    moved = _moved(z_var, g_var)
+    effective = moments.count / DRAWS_PER_EFFECTIVE
     trust = effective / (effective + size)
     z_corr = _shrunk_correlation(moments.z_scatter, moved, trust)
     g_corr = _shrunk_correlation(moments.g_scatter, moved, trust)
@@ -97,6 +94,27 @@ def estimate_metric(moments: Moments, old: Metric) -> Metric:
     whitened = geometric_mean_with_inverse(draws, gradients)
     factor = scale[:, None] * np.linalg.cholesky(whitened)
     return Metric(mu, old.factor @ factor)
+
+
+def relative_scale(moments: Moments, scales: np.ndarray | float = 1.0) -> np.ndarray:
+    """What to multiply the scales by: (var z / var g)^(1/4), shrunk towards 1; shape (D,).
+
+    Parameters
+    ----------
+    scales
+        Scales in force, for moments that are not in whitened coordinates.
+    """
+    z_var, g_var = moments.z_variance / np.square(scales), moments.g_variance * np.square(scales)
+    moved = _moved(z_var, g_var)
+    ratio = np.where(moved, z_var, 1.0) / np.where(moved, g_var, 1.0)
+    effective = moments.count / DRAWS_PER_EFFECTIVE
+    trust = effective / (effective + 1.0)
+    log_variance = np.clip(trust * np.log(ratio) / 2, -_LARGEST_CHANGE, _LARGEST_CHANGE)
+    return np.exp(log_variance / 2)
+
+
+def _moved(z_var: np.ndarray, g_var: np.ndarray) -> np.ndarray:
+    return (z_var > 0) & (g_var > 0) & np.isfinite(z_var) & np.isfinite(g_var)
 
 
 def geometric_mean_with_inverse(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -122,7 +140,7 @@ def _shrunk_correlation(scatter: np.ndarray, moved: np.ndarray, trust: float) ->
 
 
 def _scatter(centred: np.ndarray, kind: MetricKind) -> np.ndarray:
-    return np.sum(centred**2, axis=0) if kind == "diag" else centred.T @ centred
+    return centred.T @ centred if kind == "dense" else np.sum(centred**2, axis=0)
 
 
 def _diagonal(scatter: np.ndarray) -> np.ndarray:

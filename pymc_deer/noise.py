@@ -11,16 +11,32 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Tape:
-    """Noise of n transitions: momenta xi, shape (n, D), and log u, shape (n,)."""
+    """Noise of n transitions.
+
+    Attributes
+    ----------
+    xi
+        Momenta, shape (n, D).
+    log_u
+        Logarithms of the uniform numbers of the Metropolis tests, shape (n,).
+    scale
+        What each transition's step size is multiplied by, shape (n,); None is 1 throughout.
+    """
 
     xi: np.ndarray
     log_u: np.ndarray
+    scale: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.log_u)
 
     def __getitem__(self, rows: slice) -> "Tape":
-        return Tape(self.xi[rows], self.log_u[rows])
+        scale = None if self.scale is None else self.scale[rows]
+        return Tape(self.xi[rows], self.log_u[rows], scale)
+
+    def step_sizes(self, step_size: float) -> np.ndarray:
+        """Step size of each transition, shape (n,)."""
+        return np.full(len(self), step_size) if self.scale is None else step_size * self.scale
 
 
 def draw_tape(normal: np.random.Generator, uniform: np.random.Generator, n: int, size: int) -> Tape:

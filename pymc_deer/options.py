@@ -12,7 +12,7 @@ from pymc_deer.status import OptionError, invalid_option
 
 BackendName = Literal["auto", "numba", "jax"]
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
-METRICS = ("auto", "diag", "dense")
+METRICS = ("auto", "diag", "dense", "low_rank")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Options:
 
     backend: BackendName = "auto"
     step_size: float | None = None
+    step_size_jitter: float = 0.0
     target_accept: float = 0.7
     metric: str | np.ndarray = "auto"
     jacobian: str = "auto"
@@ -43,6 +44,7 @@ class Options:
         _one_of("jacobian", self.jacobian, ("auto", *RULES))
         if self.step_size is not None:
             _number("step_size", self.step_size, "a positive number or None", lambda v: v > 0)
+        _number("step_size_jitter", self.step_size_jitter, "in [0, 1)", lambda v: 0 <= v < 1)
         _number("target_accept", self.target_accept, "between 0 and 1", lambda v: 0 < v < 1)
         if self.curvature is not None:
             _number("curvature", self.curvature, "a positive number or None", lambda v: v > 0)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pymc.stats.convergence import SamplerWarning
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ STATS: tuple[Stat, ...] = (
         "sweeps",
         "Newton sweeps spent on the draw: those of its stretch, divided evenly; 0 if sequential.",
     ),
+    Stat(
+        "committed_per_sweep",
+        np.float64,
+        "transitions",
+        "Transitions that a sweep of the draw's stretch committed on average; 0 if sequential.",
+    ),
     Stat("window", np.int64, "transitions", "Transitions solved at once; 1 is sequential."),
     Stat("curvature", np.float64, "", "Curvature bound c of the Jacobian rule."),
     Stat(
@@ -56,8 +63,11 @@ STATS: tuple[Stat, ...] = (
     Stat("tune", bool, "", "Whether the draw belongs to warm-up."),
 )
 
-STATS_DTYPES_SHAPES: dict[str, Any] = {stat.name: (stat.dtype, []) for stat in STATS}
-"""The table in the form that PyMC's step methods declare."""
+STATS_DTYPES_SHAPES: dict[str, Any] = {
+    **{stat.name: (stat.dtype, []) for stat in STATS},
+    "warning": (SamplerWarning, None),
+}
+"""The table in the form that PyMC's step methods declare, and what PyMC logs and then drops."""
 
 
 def statistics_table() -> str:

@@ -32,3 +32,24 @@ def invalid_option(name: str, value: object, expected: str) -> OptionError:
     """The one form in which a wrong argument is reported."""
     shown = f"array of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
     return OptionError(f"DeerMALA({name}={shown}): {name} must be {expected}.")
+
+
+def narrowed_window(window: int, narrowed: int) -> str:
+    """What to say when the sweeps of a window ran out."""
+    how = "step by step" if narrowed == 1 else f"in windows of {narrowed}"
+    return (
+        f"Windows of {window} transitions took more sweeps than they are allowed, so the chain "
+        f"goes on {how}. The draws are right, but slower to come by. Try a smaller window, "
+        "DeerMALA(window=16), or none, DeerMALA(window=1); a larger curvature bound, "
+        "DeerMALA(curvature=2); or a non-centred form of the model, which whitens better."
+    )
+
+
+def slow_mixing(time: float, most: int) -> str:
+    """What to say when a recorded draw is worth far less than an independent one."""
+    return (
+        f"The slowest direction needs about {time:.0f} MALA transitions for one independent draw, "
+        f"and a recorded draw has at most {most}: expect few effective draws, and trust them only "
+        "if R-hat and the effective sample sizes are good. Try a non-centred form of the model, or "
+        "NUTS, pm.sample(), whose transitions are longer."
+    )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from pymc.model import Model, modelcontext
+from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
@@ -15,31 +16,20 @@ from pymc.vartypes import continuous_types
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_deer.adaptation import start_warmup
-from pymc_deer.backends import make_solver, resolve_backend, runs_on_gpu
-from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends import resolve_backend
+from pymc_deer.backends.base import Solver
+from pymc_deer.calibration import Calibration
 from pymc_deer.chain import Chain, ChainRecord, Streams
 from pymc_deer.density import Density, build_density
-from pymc_deer.metric import MetricKind, identity_metric
+from pymc_deer.metric import identity_metric
 from pymc_deer.options import BackendName, Options
+from pymc_deer.prepare import Prepared, new_warmup, prepare
 from pymc_deer.start import find_start
 from pymc_deer.stats import STATS_DTYPES_SHAPES
 from pymc_deer.status import ModelError, OptionError
-from pymc_deer.sweep import SweepSpec
 
 # A child of PyMC's logger: shown, and silenced, as PyMC's own messages are.
 _log = logging.getLogger("pymc.deer")
-
-_DENSE_LIMIT = 100
-"""Largest dimension for which ``metric="auto"`` is dense: whitening decides how well MALA mixes,
-and up to here a D x D product costs no more than a typical gradient."""
-
-_DEFAULT_CURVATURE = 1.5
-_DEFAULT_TOL = {"float64": 1e-6, "float32": 1e-4}
-_GPU_WINDOW = 256
-_STRETCH = 256
-"""Transitions solved in one call, at least: enough to make the call's own cost vanish, few enough
-for progress bars to move and interrupts to be heard."""
 
 
 @dataclass_state
@@ -68,24 +58,31 @@ class DeerMALA(BlockedStep):
     step_size
         Leapfrog step size in whitened units (the Langevin drift step is its square over 2).
         Adapted in warm-up by default.
+    step_size_jitter
+        Share by which the step size of each transition is varied, uniformly either way; 0 by
+        default: MALA's single leapfrog step resonates with nothing.
     target_accept
         Acceptance rate that warm-up aims at. The default, 0.7, lies above the optimum of
         sequential MALA, 0.574, because sweeps converge faster at smaller steps.
     metric
-        Whitening: ``"diag"``, ``"dense"``, ``"auto"`` (dense up to 100 dimensions), adapted in
-        warm-up; or fixed by an array of variances (D,) or a covariance matrix (D, D) of the
-        raveled unconstrained vector.
+        Whitening, adapted in warm-up: ``"diag"``, ``"dense"``, ``"low_rank"`` (scales and the at
+        most 32 directions that they cannot whiten), or ``"auto"``: dense up to 100 dimensions, low
+        rank beyond. An array fixes it: variances (D,) or a covariance matrix (D, D) of the raveled
+        unconstrained vector.
     jacobian
         Rule of the sweeps: ``"preconditioned"`` (no Hessian-vector products), ``"stochastic"`` or
-        ``"exact"`` (D products a step, for checks). ``"auto"`` is ``"preconditioned"``.
+        ``"exact"`` (D products a step, for checks). ``"auto"`` is the faster of the first two on a
+        pilot chain; on Numba, where the second takes half a minute to compile, the first.
     probes
         Rademacher probes of the ``stochastic`` rule.
     curvature
         Bound c on the whitened curvature that the rules assume; sweeps converge where the true one
-        is below 2 c. 1.5 by default.
+        is below 2 c. By default the one of 1 to 3 that takes a pilot chain the fewest sweeps.
     window
-        Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is 256 on a GPU,
-        where a batch costs about as much as a single state, and 1 on a CPU.
+        Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is the fastest on a
+        pilot chain, `step.calibration` says why: often 1 on a few cores, hundreds to thousands on
+        a GPU. Where the sweeps of a window run out, the chain goes on with narrower ones, and says
+        so.
     steps_per_draw
         MALA transitions for each recorded draw. ``"auto"`` takes 10 in warm-up and then, from the
         autocorrelation seen there, as many as make a draw of the slowest coordinate worth about
@@ -95,8 +92,9 @@ class DeerMALA(BlockedStep):
         float64 and 1e-4 in float32 by default.
     max_sweeps
         Sweeps allowed for every W transitions; the rest then runs step by step and is counted in
-        the statistic ``fallback``. W / 2 + 8 by default: below two transitions a sweep, sweeps
-        no longer pay on any device.
+        the statistic ``fallback``. By default W / 2 + 8, below two transitions a sweep, where
+        sweeps no longer pay on any device; with ``window="auto"`` 1.5 times the sweeps at which
+        the window would be no faster than single steps.
     hvp
         Callable ``(x, v) -> H v`` on symbolic vectors of shape (D,): the Hessian of logp at x times
         v, in place of automatic differentiation.
@@ -154,6 +152,7 @@ class DeerMALA(BlockedStep):
         *,
         backend: BackendName = "auto",
         step_size: float | None = None,
+        step_size_jitter: float = 0.0,
         target_accept: float = 0.7,
         metric: str | np.ndarray = "auto",
         jacobian: str = "auto",
@@ -175,6 +174,7 @@ class DeerMALA(BlockedStep):
             {
                 "backend": backend,
                 "step_size": step_size,
+                "step_size_jitter": step_size_jitter,
                 "target_accept": target_accept,
                 "metric": metric,
                 "jacobian": jacobian,
@@ -202,6 +202,7 @@ class DeerMALA(BlockedStep):
         self.tune = True
         self.fresh = True
         self._chain: Chain | None = None
+        self._calibration: Calibration | None = None
         self._compile()
 
     @cached_property
@@ -210,21 +211,34 @@ class DeerMALA(BlockedStep):
         return build_density(self.model, self.vars, self.options.hvp)
 
     @cached_property
+    def _prepared(self) -> Prepared:
+        return prepare(
+            self.options,
+            self.density,
+            self.model,
+            self.backend,
+            alone=self._alone,
+            calibration=self._calibration,
+        )
+
+    @property
     def solver(self) -> Solver:
         """The compiled solver of this step's chains."""
-        options = self.options
-        rule = "preconditioned" if options.jacobian == "auto" else options.jacobian
-        window = options.window
-        if window == "auto":
-            window = _GPU_WINDOW if runs_on_gpu(self.backend) else 1
-        plan = WindowPlan(
-            window=window,
-            max_sweeps=options.max_sweeps or window // 2 + 8,
-            tol=options.tol or _DEFAULT_TOL[self.density.dtype],
-            capacity=max(_STRETCH, 4 * window),
-        )
-        spec = SweepSpec(self._metric_kind, rule, options.probes)  # type: ignore[arg-type]
-        return make_solver(self.backend, self.density, spec, plan)
+        return self._prepared.solver
+
+    @property
+    def calibration(self) -> Calibration:
+        """How windows are solved, and the measurements that decided it."""
+        return self._prepared.calibration
+
+    @property
+    def attrs(self) -> dict[str, str | int | float]:
+        """What was chosen, for ``idata.sample_stats.attrs.update(step.attrs)``.
+
+        PyMC gives step methods no way to write attributes themselves.
+        """
+        choice = {"deer_backend": self.backend, "deer_metric": self.solver.spec.metric}
+        return {**choice, **self.calibration.attrs}
 
     @property
     def batching(self) -> str | None:
@@ -243,17 +257,7 @@ class DeerMALA(BlockedStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain: new random streams and an untouched warm-up."""
         super().setup_chain(rng, tune, draws)
-        options = self.options
-        warmup = start_warmup(
-            self.density.size,
-            tune,
-            kind=self._metric_kind,
-            factor=options.metric_factor(self.density.size),
-            step_size=options.step_size,
-            target_accept=options.target_accept,
-            curvature=options.curvature or _DEFAULT_CURVATURE,
-            steps_per_draw=None if options.steps_per_draw == "auto" else options.steps_per_draw,
-        )
+        warmup = new_warmup(self.options, self.density.size, tune, self.calibration.curvature)
         nowhere = np.full(self.density.size, np.nan)
         self.record = ChainRecord(nowhere, Streams.spawn(self.rng), warmup, tune, draws)
         self.tune = tune > 0
@@ -271,7 +275,7 @@ class DeerMALA(BlockedStep):
         chain.resume(params)
         x = self.density.layout.ravel(point, self.density.dtype)
         if self.fresh:
-            identity = identity_metric(self._metric_kind, len(x))
+            identity = identity_metric(self.solver.spec.metric, len(x))
             start = find_start(
                 self.model,
                 self.density.layout,
@@ -284,6 +288,7 @@ class DeerMALA(BlockedStep):
         elif not np.array_equal(x, chain.position):
             chain.move(x)
         x, stats = chain.next_draw(params, tuning=self.tune, alone=self._alone)
+        stats["warning"] = _sampler_warning(stats["warning"])
         moved = self.density.layout.unravel(x)
         return {name: moved.get(name, value) for name, value in point.items()}, [stats]
 
@@ -321,26 +326,13 @@ class DeerMALA(BlockedStep):
         return (update_stats,)
 
     @property
-    def _metric_kind(self) -> MetricKind:
-        metric, size = self.options.metric, self.density.size
-        if not isinstance(metric, str):
-            return "diag" if np.ndim(metric) == 1 else "dense"
-        if metric == "auto":
-            return "dense" if size <= _DENSE_LIMIT else "diag"
-        return metric  # type: ignore[return-value]
-
-    @property
     def _alone(self) -> bool:
         """Whether no other step method moves anything between our draws."""
         return len(self.vars) == len(self.model.value_vars)
 
     def _compile(self) -> None:
-        """Compile now: errors come early, and forked workers share the compiled code."""
-        self.options.metric_factor(self.density.size)
-        point = self.model.initial_point()
-        x = self.density.layout.ravel(point, self.density.dtype)
-        metric = identity_metric(self._metric_kind, self.density.size)
-        self.solver.evaluate(x, metric, self.density.param_values(point))
+        """Compile and calibrate now: errors come early, and forked workers share what was made."""
+        self._calibration = self.calibration
         if self.batching == "mapped":
             _log.info(
                 "DeerMALA on %s: the vectorised graph does not compile, so the states of a window "
@@ -349,9 +341,9 @@ class DeerMALA(BlockedStep):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        derived = ("density", "solver", "_chain")
+        derived = ("density", "_prepared", "_chain")
         state = {k: v for k, v in self.__dict__.items() if k not in derived}
-        return state | {"_record": copy.deepcopy(self.record)}
+        return state | {"_calibration": self.calibration, "_record": copy.deepcopy(self.record)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         record = state.pop("_record")
@@ -360,6 +352,11 @@ class DeerMALA(BlockedStep):
         self._chain = None
         if record is not None:
             self.record = record
+
+
+def _sampler_warning(message: Any) -> SamplerWarning | None:
+    """In the form that PyMC logs while it samples."""
+    return message and SamplerWarning(WarningType.CONVERGENCE, message, "warn")
 
 
 def _value_vars(vars: Any, model: Model) -> list[Any]:

@@ -65,8 +65,8 @@ class SweepSpec:
 def build_sequential(density: Density, spec: SweepSpec) -> Program:
     """One transition of one chain, carrying logp and gradient: L gradients a transition.
 
-    Inputs z (D,), logp (), dlogp (D,), xi (D,), log_u (), step_size (), mu (D,), factor, params;
-    outputs z, logp, dlogp and log_alpha.
+    Inputs z (D,), logp (), dlogp (D,), xi (D,), log_u (), step_size (), the metric's arrays and
+    params; outputs z, logp, dlogp and log_alpha.
     """
     size, dtype = density.size, density.dtype
     metric = SymbolicMetric.of(spec.metric, size, dtype)
@@ -92,9 +92,9 @@ def build_sweep(
     """One Newton sweep over a window.
 
     Inputs guess S (W, D), start s_0 (D,), xi (W, D), log_u (W,), probes (W or 1, P, D),
-    step_size (), curvature (), tol (), blocking (2,), mu (D,), factor, params; outputs the next
-    guess S' (W, D), states F (W, D), their logp (W,) and gradient (W, D), log_alpha (W,) and the
-    number of committed steps k.
+    step_size (W,), curvature (), tol (), blocking (2,), the metric's arrays and params; outputs the
+    next guess S' (W, D), states F (W, D), their logp (W,) and gradient (W, D), log_alpha (W,) and
+    the number of committed steps k.
 
     Parameters
     ----------
@@ -105,11 +105,9 @@ def build_sweep(
     """
     size, dtype = density.size, density.dtype
     guess, xi = (pt.tensor(n, dtype=dtype, shape=(width, size)) for n in ("guess", "xi"))
-    log_u = pt.tensor("log_u", dtype=dtype, shape=(width,))
+    log_u, step_size = (pt.tensor(n, dtype=dtype, shape=(width,)) for n in ("log_u", "step_size"))
     start = pt.tensor("start", dtype=dtype, shape=(size,))
-    step_size, curvature, tol = (
-        pt.tensor(n, dtype=dtype, shape=()) for n in ("step_size", "curvature", "tol")
-    )
+    curvature, tol = (pt.tensor(n, dtype=dtype, shape=()) for n in ("curvature", "tol"))
     blocking = pt.tensor("blocking", dtype="int64", shape=(2,))
     rows = 1 if spec.rule == "exact" else width
     probes = pt.tensor("probes", dtype=dtype, shape=(rows, spec.n_probes(size), size))
@@ -117,7 +115,8 @@ def build_sweep(
 
     previous = pt.concatenate([start[None], guess[:-1]])
     batch_map = _transition_map(density, spec, batching, width, threaded)
-    mapped, shared = [previous, xi, log_u], [step_size, *metric.params, *density.params]
+    mapped = [previous, xi, log_u, step_size]
+    shared = [*metric.params, *density.params]
     if spec.rule == "stochastic":
         mapped = [*mapped, probes]
     elif spec.rule == "exact":
@@ -127,7 +126,7 @@ def build_sweep(
     if diagonal:
         moved = accepted_jacobian(diagonal[0] / _probe_weight(spec), curvature)
     else:
-        moved = preconditioned_jacobian(step_size, curvature, spec.n_leapfrog)
+        moved = preconditioned_jacobian(step_size, curvature, spec.n_leapfrog)[:, None]
     jacobian = pt.switch(accepted[:, None], moved, pt.ones((), dtype=dtype))
     solved = affine_scan(jacobian, states - jacobian * previous, start)
     # A guess from which the linearisation overflowed is replaced by the plain iterate.
@@ -160,12 +159,11 @@ def _transition_map(
 
     metric = SymbolicMetric.of(spec.metric, size, dtype)
     z, xi = (pt.tensor(n, dtype=dtype, shape=(*lead, size)) for n in ("z", "xi"))
-    log_u = pt.tensor("log_u", dtype=dtype, shape=lead)
-    step_size = pt.tensor("step_size", dtype=dtype, shape=())
+    log_u, step_size = (pt.tensor(n, dtype=dtype, shape=lead) for n in ("log_u", "step_size"))
     whitened = metric.whiten(logp_dlogp)
     moved = transition(whitened, State(z, *whitened(z)), xi, log_u, step_size, spec.n_leapfrog)
-    mapped: list[Tensor] = [z, xi, log_u]
-    shared: list[Tensor] = [step_size, *metric.params, *density.params]
+    mapped: list[Tensor] = [z, xi, log_u, step_size]
+    shared: list[Tensor] = [*metric.params, *density.params]
     outputs = [*moved.state, moved.log_alpha, moved.accepted]
     if spec.rule != "preconditioned":
         per_state = spec.rule == "stochastic"

@@ -1,16 +1,26 @@
 """What every backend offers: stretches of chain, solved in windows or step by step."""
 
+import copy
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
+from pymc_deer.jacobian import Rule
 from pymc_deer.metric import Metric
 from pymc_deer.noise import Tape
 from pymc_deer.sweep import SweepSpec
+
+_NARROWEST = 8
+"""Windows below it cost more than the steps they save."""
+
+_ARRAYS_PER_STATE = 32
+"""Arrays of length D that a window holds for each state: tape, guess, buffers of four windows."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +35,14 @@ class Tuning:
         The bound c of the Jacobian rules; it changes the number of sweeps, never the states.
     metric
         The whitening.
+    jitter
+        Share by which the step size varies from transition to transition, uniformly either way.
     """
 
     step_size: float
     curvature: float
     metric: Metric
+    jitter: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,8 @@ class WindowPlan:
     window
         W, transitions solved at once; 1 runs the chain step by step.
     max_sweeps
-        Sweeps allowed for every W transitions before the rest is run step by step.
+        Sweeps allowed for every W transitions before the rest is run step by step; None for
+        W / 2 + 8: below two transitions a sweep, sweeps no longer pay on any device.
     tol
         Bound on the summed residuals of the states from which the next one is committed, in
         whitened units.
@@ -50,9 +64,19 @@ class WindowPlan:
     """
 
     window: int
-    max_sweeps: int
+    max_sweeps: int | None
     tol: float
     capacity: int
+
+    def sweep_budget(self, n: int) -> int:
+        """Most sweeps for n transitions."""
+        per_window = self.window // 2 + 8 if self.max_sweeps is None else self.max_sweeps
+        return -(-n // self.window) * per_window
+
+    def narrowed(self, times: int) -> "WindowPlan":
+        """The plan with a quarter of the window, so many times over; below 8 it is sequential."""
+        window = self.window >> (2 * times)
+        return replace(self, window=window if window >= _NARROWEST else 1)
 
 
 @dataclass(frozen=True)
@@ -106,6 +130,23 @@ class Trajectory:
         )
 
 
+class Noise(NamedTuple):
+    """The tape of a solve in the chain's dtype: xi (n, D), log_u (n,), step sizes (n,)."""
+
+    xi: np.ndarray
+    log_u: np.ndarray
+    step_sizes: np.ndarray
+
+    @classmethod
+    def of(cls, tape: Tape, step_size: float, dtype: str) -> "Noise":
+        arrays = (tape.xi, tape.log_u, tape.step_sizes(step_size))
+        return cls(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays))
+
+    def after(self, n: int) -> "Noise":
+        """Without the first n transitions."""
+        return Noise(*(array[n:] for array in self))
+
+
 class Buffers:
     """Arrays that a solver fills: z, logp, dlogp and log_alpha of n transitions."""
 
@@ -115,30 +156,59 @@ class Buffers:
         self.dlogp = np.empty((n, size), dtype=dtype)
         self.log_alpha = np.empty(n, dtype=dtype)
 
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return self.z, self.logp, self.dlogp, self.log_alpha
+
     def write(self, at: int, arrays: Sequence[np.ndarray]) -> None:
         """Copy rows of z, logp, dlogp and log_alpha to position `at`."""
-        for target, rows in zip(
-            (self.z, self.logp, self.dlogp, self.log_alpha), arrays, strict=True
-        ):
+        for target, rows in zip(self.arrays, arrays, strict=True):
             target[at : at + len(rows)] = rows
 
 
 class Solver(ABC):
     """Runs a density's chain on one backend. Compiles lazily, once per program.
 
-    Attributes
-    ----------
-    batching
-        How the backend evaluates a window of states; None before the first windowed solve.
+    Solvers derived from one another by :meth:`with_rule` and :meth:`with_plan` share what is
+    compiled.
+
     """
 
     name: str
+    trial_rules: tuple[Rule, ...] = ("preconditioned", "stochastic")
+    """Rules that ``jacobian="auto"`` chooses from."""
 
     def __init__(self, density: Density, spec: SweepSpec, plan: WindowPlan) -> None:
         self.density = density
         self.spec = spec
         self.plan = plan
-        self.batching: Batching | None = None
+        self._programs: dict[Hashable, Any] = {}
+        self._batchings: dict[Hashable, Batching] = {}
+
+    @property
+    def batching(self) -> Batching | None:
+        """How windows are evaluated; None before the first windowed solve."""
+        return self._batchings.get(self.spec.rule)
+
+    def with_rule(self, rule: Rule) -> Self:
+        """The same solver with another Jacobian rule."""
+        return self._changed(spec=replace(self.spec, rule=rule))
+
+    def with_plan(self, plan: WindowPlan) -> Self:
+        """The same solver with another plan."""
+        return self._changed(plan=plan)
+
+    def _changed(self, **attributes: Any) -> Self:
+        other = copy.copy(self)
+        for name, value in attributes.items():
+            setattr(other, name, value)
+        return other
+
+    def _compiled(self, key: Hashable, build: Callable[[], Any]) -> Any:
+        """A program that all derived solvers share."""
+        if key not in self._programs:
+            self._programs[key] = build()
+        return self._programs[key]
 
     def solve(
         self,
@@ -164,14 +234,16 @@ class Solver(ABC):
         n = len(tape)
         buffers = Buffers(n, self.density.size, dtype)
         start = np.ascontiguousarray(start, dtype=dtype)
-        tape = Tape(tape.xi.astype(dtype), tape.log_u.astype(dtype))
-        tuning = Tuning(tuning.step_size, tuning.curvature, tuning.metric.astype(dtype))
+        noise = Noise.of(tape, tuning.step_size, dtype)
+        inputs = (*tuning.metric.astype(dtype).arrays, *params)
         n_done, n_sweeps = 0, 0
         if self.plan.window > 1:
-            n_done, n_sweeps = self._windowed(start, tape, tuning, params, probe_rng, buffers)
+            n_done, n_sweeps = self._windowed(
+                start, noise, tuning.curvature, inputs, probe_rng, buffers
+            )
         if n_done < n:
             state = buffers.z[n_done - 1] if n_done else start
-            self._sequential(state.copy(), tape, tuning, params, buffers, n_done)
+            self._sequential(state.copy(), noise, inputs, buffers, n_done)
         return Trajectory(
             z=buffers.z,
             logp=buffers.logp,
@@ -197,29 +269,42 @@ class Solver(ABC):
         logp = trajectory.logp[0] if trajectory.log_alpha[0] == 0 else np.nan
         return float(logp), trajectory.dlogp[0]
 
-    def sweep_budget(self, n: int) -> int:
-        """Most sweeps for n transitions."""
-        return -(-n // self.plan.window) * self.plan.max_sweeps
+    def bytes_per_state(self) -> int:
+        """Memory that one more state in a window takes, about."""
+        return _ARRAYS_PER_STATE * self.density.size * np.dtype(self.density.dtype).itemsize
+
+    def free_memory(self) -> float:
+        """Bytes free where windows are solved; a cautious guess where the system does not say."""
+        try:
+            return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        except (AttributeError, ValueError, OSError):
+            return 2.0**31
+
+    def batch_gain_bound(self, params: Sequence[np.ndarray]) -> float:
+        """How much cheaper a state can be in a batch than alone, at most."""
+        return np.inf
 
     @abstractmethod
     def _windowed(
         self,
         start: np.ndarray,
-        tape: Tape,
-        tuning: Tuning,
-        params: Sequence[np.ndarray],
+        noise: Noise,
+        curvature: float,
+        inputs: Sequence[np.ndarray],
         probe_rng: np.random.Generator,
         buffers: Buffers,
     ) -> tuple[int, int]:
-        """Fill `buffers` by sweeps; return (transitions committed, sweeps used)."""
+        """Fill `buffers` by sweeps; return (transitions committed, sweeps used).
+
+        `inputs` are the metric's arrays and the density's parameters.
+        """
 
     @abstractmethod
     def _sequential(
         self,
         start: np.ndarray,
-        tape: Tape,
-        tuning: Tuning,
-        params: Sequence[np.ndarray],
+        noise: Noise,
+        inputs: Sequence[np.ndarray],
         buffers: Buffers,
         first: int,
     ) -> None:

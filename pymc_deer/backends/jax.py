@@ -6,8 +6,8 @@ that a stretch writes where the one before did.
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,10 +18,9 @@ from jax import lax
 
 import pymc_deer.batch_jax
 import pymc_deer.scan_jax  # noqa: F401
-from pymc_deer.backends.base import Buffers, Solver, Tuning
+from pymc_deer.backends.base import Buffers, Noise, Solver
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
-from pymc_deer.noise import Tape
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
@@ -43,75 +42,64 @@ class JaxSolver(Solver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._pid = os.getpid()
-        self._device_params: list[tuple[np.ndarray, jax.Array]] = []
+        self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
         self._buffers: dict[int, tuple[jax.Array, ...]] = {}
 
     def _sequential(
         self,
         start: np.ndarray,
-        tape: Tape,
-        tuning: Tuning,
-        params: Sequence[np.ndarray],
+        noise: Noise,
+        inputs: Sequence[np.ndarray],
         buffers: Buffers,
         first: int,
     ) -> None:
-        rest = tape[first:]
-        n = len(rest)
+        rest = noise.after(first)
+        n, rows = len(rest.log_u), self.plan.capacity
         with self._session():
-            filled = self._run_sequential(
-                self._take_buffers(0),
-                start,
-                *self._padded(rest, 0),
-                n,
-                self._scalar(tuning.step_size),
-                tuning.metric.mu,
-                tuning.metric.factor,
-                self._on_device(params),
+            filled = self._compiled("sequential", self._compile_sequential)(
+                self._take_buffers(rows), start, *_padded(rest, rows), n, self._on_device(inputs)
             )
-            self._keep_buffers(0, filled)
+            self._keep_buffers(rows, filled)
             buffers.write(first, [np.asarray(b)[:n] for b in filled])
 
     def _windowed(
         self,
         start: np.ndarray,
-        tape: Tape,
-        tuning: Tuning,
-        params: Sequence[np.ndarray],
+        noise: Noise,
+        curvature: float,
+        inputs: Sequence[np.ndarray],
         probe_rng: np.random.Generator,
         buffers: Buffers,
     ) -> tuple[int, int]:
-        n, window = len(tape), self.plan.window
+        n, window = len(noise.log_u), self.plan.window
+        rows = self.plan.capacity + window
         with self._session():
-            filled, done, sweeps = self._run_windowed(
-                self._take_buffers(window),
+            loop = self._compiled((self.spec.rule, window), self._compile_windowed)
+            filled, done, sweeps = loop(
+                self._take_buffers(rows),
                 start,
-                *self._padded(tape, window),
+                *_padded(noise, rows),
                 n,
-                self.sweep_budget(n),
+                self.plan.sweep_budget(n),
                 jax.random.key(probe_rng.integers(2**32)),
-                self._scalar(tuning.step_size),
-                self._scalar(tuning.curvature),
+                self._scalar(curvature),
                 self._scalar(self.plan.tol),
-                tuning.metric.mu,
-                tuning.metric.factor,
-                self._on_device(params),
+                self._on_device(inputs),
             )
-            self._keep_buffers(window, filled)
+            self._keep_buffers(rows, filled)
             n_done = min(int(done), n)
             buffers.write(0, [np.asarray(b)[:n_done] for b in filled])
         return n_done, int(sweeps)
 
-    @cached_property
-    def _run_sequential(self) -> Callable[..., Any]:
+    def _compile_sequential(self) -> Callable[..., Any]:
         try:
             program = build_sequential(self.density, self.spec)
-            step = _compile(program)
+            step = self._compiled("step", lambda: _compile(program))
         except Exception as error:
             raise _cannot_compile(error) from error
         return jax.jit(partial(_sequential_loop, step), donate_argnums=0)
 
-    @cached_property
-    def _run_windowed(self) -> Callable[..., Any]:
+    def _compile_windowed(self) -> Callable[..., Any]:
         """The windowed loop around the first form of the batch that JAX can trace.
 
         The vectorised graph is the faster one, but its shapes may depend on values that JAX only
@@ -126,11 +114,26 @@ class JaxSolver(Solver):
             except Exception as error:  # noqa: BLE001 - whatever JAX raises, the other form may do
                 failure = error
                 continue
-            self.batching = batching
+            self._batchings[self.spec.rule] = batching
             draw = self._draw_probes()
             loop = partial(_windowed_loop, sweep, draw, self.plan.window)
             return jax.jit(loop, donate_argnums=0)
         raise _cannot_compile(failure) from failure
+
+    def bytes_per_state(self) -> int:
+        """The arrays of length D, and the largest intermediate results of the density."""
+        with self._session():
+            program = build_sequential(self.density, self.spec)
+            step = self._compiled("step", lambda: _compile(program))
+            traced = jax.make_jaxpr(step)(*map(_abstract, program.inputs))
+        return super().bytes_per_state() + 4 * max(_sizes(traced.jaxpr), default=0)
+
+    def free_memory(self) -> float:
+        device = jax.local_devices()[0]
+        stats = device.memory_stats() if device.platform == "gpu" else None
+        if not stats:
+            return super().free_memory()
+        return float(stats["bytes_limit"] - stats["bytes_in_use"])
 
     def _draw_probes(self) -> Callable[[jax.Array], jax.Array]:
         size, dtype = self.density.size, self.density.dtype
@@ -151,38 +154,30 @@ class JaxSolver(Solver):
         # In float32 too, whose graphs count in int64. The user's setting comes back afterwards.
         return jax.enable_x64(True)
 
-    def _padded(self, tape: Tape, extra: int) -> tuple[np.ndarray, np.ndarray]:
-        """The tape at its full capacity plus a window, so that every call has the same shapes."""
-        rows = self.plan.capacity + extra - len(tape)
-        return np.pad(tape.xi, ((0, rows), (0, 0))), np.pad(tape.log_u, (0, rows))
-
-    def _take_buffers(self, extra: int) -> tuple[jax.Array, ...]:
+    def _take_buffers(self, rows: int) -> tuple[jax.Array, ...]:
         """Buffers to donate: those of the stretch before, if there was one."""
-        rows, size, dtype = self.plan.capacity + extra, self.density.size, self.density.dtype
-        if extra not in self._buffers:
+        size, dtype = self.density.size, self.density.dtype
+        if rows not in self._buffers:
             shapes = {"z": (rows, size), "dlogp": (rows, size)}
             return tuple(jnp.zeros(shapes.get(name, (rows,)), dtype) for name in _BUFFERS)
-        return self._buffers.pop(extra)
+        return self._buffers.pop(rows)
 
-    def _keep_buffers(self, extra: int, filled: tuple[jax.Array, ...]) -> None:
-        self._buffers[extra] = filled
+    def _keep_buffers(self, rows: int, filled: tuple[jax.Array, ...]) -> None:
+        self._buffers[rows] = filled
 
-    def _on_device(self, params: Sequence[np.ndarray]) -> list[jax.Array]:
-        """The parameters on the device; an array is sent again only when it is another one."""
-        known = self._device_params
-        self._device_params = [
-            known[i] if i < len(known) and known[i][0] is value else (value, jnp.asarray(value))
-            for i, value in enumerate(params)
-        ]
-        return [on_device for _, on_device in self._device_params]
+    def _on_device(self, arrays: Sequence[np.ndarray]) -> list[jax.Array]:
+        """The arrays on the device; one is sent again only when it is another one."""
+        known = self._on_device_cache
+        for i, value in enumerate(arrays):
+            if i not in known or known[i][0] is not value:
+                known[i] = (value, jnp.asarray(value))
+        return [known[i][1] for i in range(len(arrays))]
 
     def _scalar(self, value: float) -> np.ndarray:
         return np.asarray(value, dtype=self.density.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = ("_run_sequential", "_run_windowed")
-        state = {k: v for k, v in self.__dict__.items() if k not in compiled}
-        return state | {"_device_params": [], "_buffers": {}}
+        return self.__dict__ | {"_programs": {}, "_on_device_cache": {}, "_buffers": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
@@ -209,8 +204,26 @@ def _compile(program: Program) -> Callable[..., Any]:
     return vm.jit_fn
 
 
+def _sizes(jaxpr: Any) -> Iterator[int]:
+    """Bytes of each intermediate result, but for transposed data."""
+    for equation in jaxpr.eqns:
+        inner = [p for p in equation.params.values() if hasattr(p, "jaxpr")]
+        for closed in inner:
+            yield from _sizes(closed.jaxpr)
+        if not inner and equation.primitive.name != "transpose":
+            yield from (v.aval.size * v.aval.dtype.itemsize for v in equation.outvars)
+
+
 def _abstract(variable: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(variable.type.shape, variable.type.dtype)
+    # What is left open (the rank of a metric) must trace whatever its length.
+    shape = tuple(1 if n is None else n for n in variable.type.shape)
+    return jax.ShapeDtypeStruct(shape, variable.type.dtype)
+
+
+def _padded(noise: Noise, rows: int) -> tuple[np.ndarray, ...]:
+    """The noise at its full capacity, so that every call has the same shapes."""
+    missing = rows - len(noise.log_u)
+    return tuple(np.pad(a, ((0, missing), *((0, 0),) * (a.ndim - 1))) for a in noise)
 
 
 def _sequential_loop(
@@ -219,23 +232,21 @@ def _sequential_loop(
     start: jax.Array,
     xi: jax.Array,
     log_u: jax.Array,
+    step_sizes: jax.Array,
     n: jax.Array,
-    step_size: jax.Array,
-    mu: jax.Array,
-    factor: jax.Array,
-    params: list[jax.Array],
+    inputs: list[jax.Array],
 ) -> tuple[jax.Array, ...]:
     def advance(carry):
         t, (z, logp, dlogp), written = carry
-        rows = step(z, logp, dlogp, xi[t], log_u[t], step_size, mu, factor, *params)
+        rows = step(z, logp, dlogp, xi[t], log_u[t], step_sizes[t], *inputs)
         rows = [row.astype(start.dtype) for row in rows]
         written = tuple(b.at[t].set(row) for b, row in zip(written, rows, strict=True))
         return t + 1, rows[:3], written
 
     # A step of size 0 that is always accepted evaluates the density where the chain stands; the
     # Metropolis ratio against logp = 0 is logp itself, finite or not.
-    still, zero = jnp.zeros_like(start), jnp.zeros_like(step_size)
-    first = step(start, zero, still, still, zero - jnp.inf, zero, mu, factor, *params)
+    still, zero = jnp.zeros_like(start), jnp.zeros((), start.dtype)
+    first = step(start, zero, still, still, zero - jnp.inf, zero, *inputs)
     z, _, dlogp, logp = (row.astype(start.dtype) for row in first)
     carry = (jnp.zeros((), int), [z, logp, dlogp], buffers)
     return lax.while_loop(lambda carry: carry[0] < n, advance, carry)[2]
@@ -249,15 +260,13 @@ def _windowed_loop(
     start: jax.Array,
     xi: jax.Array,
     log_u: jax.Array,
+    step_sizes: jax.Array,
     n: jax.Array,
     max_sweeps: jax.Array,
     key: jax.Array,
-    step_size: jax.Array,
     curvature: jax.Array,
     tol: jax.Array,
-    mu: jax.Array,
-    factor: jax.Array,
-    params: list[jax.Array],
+    inputs: list[jax.Array],
 ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array]:
     blocking = jnp.zeros(2, int)
 
@@ -269,13 +278,11 @@ def _windowed_loop(
             lax.dynamic_slice_in_dim(xi, done, window),
             lax.dynamic_slice_in_dim(log_u, done, window),
             draw_probes(jax.random.fold_in(key, sweeps)),
-            step_size,
+            lax.dynamic_slice_in_dim(step_sizes, done, window),
             curvature,
             tol,
             blocking,
-            mu,
-            factor,
-            *params,
+            *inputs,
         )
         guess = guess.astype(start.dtype)
         rows = [row.astype(start.dtype) for row in rows]

@@ -16,10 +16,9 @@ from threadpoolctl import ThreadpoolController
 
 import pymc_deer.batch_numba
 import pymc_deer.scan_numba  # noqa: F401
-from pymc_deer.backends.base import Buffers, Solver, Tuning
+from pymc_deer.backends.base import Buffers, Noise, Solver
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
-from pymc_deer.noise import Tape
 from pymc_deer.status import BackendError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
@@ -31,19 +30,24 @@ _THREADED_WORK = 200_000
 """Numbers a sweep reads, window times data size, from which threads are used. Below it the sweep
 is over before the threads have met, and spinning threads take the cores from other chains."""
 
+_CACHE = 2**20
+_MATRIX_GAIN = 8
+_CACHED_GAIN = 2
+"""Bounds on what a matrix product gains a state, for a matrix larger than a core's cache, in bytes,
+and for a smaller one."""
+
 _SEQUENTIAL = """
-def run(start, xi, log_u, first, step_size, mu, factor, out_z, out_logp, out_dlogp, out_log_alpha,
-        params):
+def run(start, xi, log_u, step_sizes, first, out_z, out_logp, out_dlogp, out_log_alpha, params):
     still = np.zeros_like(start)
-    zero = np.zeros_like(step_size)
+    zero = np.asarray(np.zeros_like(log_u[0]))
     # A step of size 0 that is always accepted evaluates the density where the chain stands; the
     # Metropolis ratio against logp = 0 is logp itself, finite or not.
     z, _, dlogp, logp = step(
-        start, zero, still, still, np.full_like(zero, -np.inf), zero, mu, factor, *params
+        start, zero, still, still, np.full_like(zero, -np.inf), zero, *params
     )
     for t in range(first, len(log_u)):
         z, logp, dlogp, log_alpha = step(
-            z, logp, dlogp, xi[t], np.asarray(log_u[t]), step_size, mu, factor, *params
+            z, logp, dlogp, xi[t], np.asarray(log_u[t]), np.asarray(step_sizes[t]), *params
         )
         out_z[t] = z
         out_logp[t] = logp.item()
@@ -52,8 +56,8 @@ def run(start, xi, log_u, first, step_size, mu, factor, out_z, out_logp, out_dlo
 """
 
 _WINDOWED = """
-def run(start, xi, log_u, window, max_sweeps, probe_rng, probes, step_size, curvature, tol,
-        blocking, mu, factor, out_z, out_logp, out_dlogp, out_log_alpha, params):
+def run(start, xi, log_u, step_sizes, window, max_sweeps, probe_rng, probes, curvature, tol,
+        blocking, out_z, out_logp, out_dlogp, out_log_alpha, params):
     n = len(log_u)
     guess = np.empty((min(window, n), len(start)), dtype=start.dtype)
     guess[:] = start
@@ -63,8 +67,8 @@ def run(start, xi, log_u, window, max_sweeps, probe_rng, probes, step_size, curv
         end = done + width
         {draw_probes}
         guess, states, logp, dlogp, log_alpha, committed = sweep(
-            guess[:width], start, xi[done:end], log_u[done:end], probes, step_size, curvature,
-            tol, blocking, mu, factor, *params
+            guess[:width], start, xi[done:end], log_u[done:end], probes, step_sizes[done:end],
+            curvature, tol, blocking, *params
         )
         k = committed.item()
         out_z[done : done + k] = states[:k]
@@ -93,75 +97,63 @@ class NumbaSolver(Solver):
     """Chains on the CPU, compiled by Numba; compiled code is cached on disk by PyTensor."""
 
     name = "numba"
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._windowed_loops: dict[bool, Callable[..., tuple[int, int]]] = {}
+    # The other rule would take Numba half a minute to compile, more than it is likely to save.
+    trial_rules = ("preconditioned",)
 
     def _sequential(
         self,
         start: np.ndarray,
-        tape: Tape,
-        tuning: Tuning,
-        params: Sequence[np.ndarray],
+        noise: Noise,
+        inputs: Sequence[np.ndarray],
         buffers: Buffers,
         first: int,
     ) -> None:
-        arguments = (
-            start,
-            tape.xi,
-            tape.log_u,
-            first,
-            self._scalar(tuning.step_size),
-            *_writeable((tuning.metric.mu, tuning.metric.factor)),
-            buffers.z,
-            buffers.logp,
-            buffers.dlogp,
-            buffers.log_alpha,
-            _writeable(params),
-        )
+        loop = self._compiled("sequential", self._compile_sequential)
         try:
-            self._run_sequential(*arguments)
+            loop(start, *noise, first, *buffers.arrays, _writeable(inputs))
         except (NumbaError, NotImplementedError) as error:
             raise _cannot_compile(error) from error
 
     def _windowed(
         self,
         start: np.ndarray,
-        tape: Tape,
-        tuning: Tuning,
-        params: Sequence[np.ndarray],
+        noise: Noise,
+        curvature: float,
+        inputs: Sequence[np.ndarray],
         probe_rng: np.random.Generator,
         buffers: Buffers,
     ) -> tuple[int, int]:
-        n_threads = available_threads() if self._is_worth_threads(params) else 1
+        threaded = self._is_worth_threads(inputs) and available_threads() > 1
         arguments = (
             start,
-            tape.xi,
-            tape.log_u,
+            *noise,
             self.plan.window,
-            self.sweep_budget(len(tape)),
+            self.plan.sweep_budget(len(noise.log_u)),
             probe_rng,
             self._probes,
-            self._scalar(tuning.step_size),
-            self._scalar(tuning.curvature),
+            self._scalar(curvature),
             self._scalar(self.plan.tol),
-            np.array([_BLOCK, n_threads]),
-            *_writeable((tuning.metric.mu, tuning.metric.factor)),
-            buffers.z,
-            buffers.logp,
-            buffers.dlogp,
-            buffers.log_alpha,
-            _writeable(params),
+            np.array([_BLOCK, available_threads() if threaded else 1]),
+            *buffers.arrays,
+            _writeable(inputs),
         )
-        if n_threads == 1:
-            return self._windowed_loop(False)(*arguments)
+        if not threaded:
+            return self._windowed_loop(threaded)(*arguments)
         # Our threads each call BLAS; threads of its own on top would only get in the way.
         with self._threadpools.limit(limits=1, user_api="blas"):
-            return self._windowed_loop(True)(*arguments)
+            return self._windowed_loop(threaded)(*arguments)
 
-    def _is_worth_threads(self, params: Sequence[np.ndarray]) -> bool:
-        numbers_per_state = self.density.size + sum(np.size(p) for p in params)
+    def batch_gain_bound(self, params: Sequence[np.ndarray]) -> float:
+        """Threads, times what matrix products gain over matrix-vector products.
+
+        A compiled loop has no call overhead to save, and elementwise work costs the same in a
+        batch; a data matrix that is read from memory for each state is read once for a block.
+        """
+        largest = max((p.nbytes for p in params if np.ndim(p) > 1), default=0)
+        return available_threads() * (_MATRIX_GAIN if largest >= _CACHE else _CACHED_GAIN)
+
+    def _is_worth_threads(self, inputs: Sequence[np.ndarray]) -> bool:
+        numbers_per_state = self.density.size + sum(np.size(a) for a in inputs)
         return self.plan.window * numbers_per_state >= _THREADED_WORK
 
     def _windowed_loop(self, threaded: bool) -> Callable[..., tuple[int, int]]:
@@ -170,8 +162,9 @@ class NumbaSolver(Solver):
         Numba compiles when it first sees the arguments, and some vectorised graphs fail only when
         they run (a broadcast that PyTensor cannot see ahead), so the first call makes the choice.
         """
-        if threaded in self._windowed_loops:
-            return self._windowed_loops[threaded]
+        key = (self.spec.rule, threaded)
+        if key in self._programs:
+            return self._programs[key]
 
         def first_call(*arguments: Any) -> tuple[int, int]:
             failure: Exception | None = None
@@ -182,8 +175,8 @@ class NumbaSolver(Solver):
                 except Exception as error:  # noqa: BLE001 - the other form may work
                     failure = error
                     continue
-                self.batching = batching
-                self._windowed_loops[threaded] = loop
+                self._batchings[self.spec.rule] = batching
+                self._programs[key] = loop
                 return result
             raise _cannot_compile(failure) from failure
 
@@ -196,12 +189,11 @@ class NumbaSolver(Solver):
         program = build_sweep(self.density, self.spec, batching, threaded=threaded)
         return _compile_loop(_WINDOWED.format(draw_probes=draw), "sweep", _compile(program))
 
-    @cached_property
-    def _run_sequential(self) -> Callable[..., None]:
+    def _compile_sequential(self) -> Callable[..., None]:
         step = _compile(build_sequential(self.density, self.spec))
         return _compile_loop(_SEQUENTIAL, "step", step)
 
-    @cached_property
+    @property
     def _probes(self) -> np.ndarray:
         size, dtype = self.density.size, self.density.dtype
         if self.spec.rule == "exact":
@@ -216,9 +208,8 @@ class NumbaSolver(Solver):
         return np.asarray(value, dtype=self.density.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = ("_run_sequential", "_threadpools")
-        state = {k: v for k, v in self.__dict__.items() if k not in compiled}
-        return state | {"_windowed_loops": {}}
+        state = {k: v for k, v in self.__dict__.items() if k != "_threadpools"}
+        return state | {"_programs": {}}
 
 
 def available_threads() -> int:

@@ -13,7 +13,7 @@ from xarray import DataTree
 
 from pymc_deer import DeerMALA
 from pymc_deer.examples import eight_schools
-from pymc_deer.stats import STATS
+from pymc_deer.stats import STATS, STATS_DTYPES_SHAPES
 from tests.support import BACKENDS
 
 SEED = 20_250_103
@@ -245,7 +245,7 @@ def test_callback_sees_every_draw() -> None:
 
     def callback(trace: Any, draw: Any) -> None:
         seen.append((draw.chain, draw.draw_idx, draw.tuning))
-        assert {stat.name for stat in STATS} == set(draw.stats[0])
+        assert set(STATS_DTYPES_SHAPES) == set(draw.stats[0])
 
     sample(compiled_step("jax"), callback=callback, draws=5, tune=4)
     expected = [(chain, i, i < 4) for chain in range(2) for i in range(9)]

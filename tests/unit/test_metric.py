@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_deer.metric import Metric, MetricKind, SymbolicMetric, identity_metric
+from pymc_deer.metric import KINDS, Metric, MetricKind, SymbolicMetric, identity_metric
 
 SIZE = 3
 
@@ -16,16 +16,22 @@ SIZE = 3
 def some_metric(kind: MetricKind) -> Metric:
     rng = np.random.default_rng(7)
     scales = rng.uniform(0.1, 10.0, SIZE)
+    if kind == "low_rank":
+        vectors, _ = np.linalg.qr(rng.normal(size=(SIZE, 2)))
+        return Metric(rng.normal(size=SIZE), scales, vectors, np.array([3.0, -0.7]))
     factor = scales if kind == "diag" else np.tril(rng.normal(size=(SIZE, SIZE))) + np.diag(scales)
     return Metric(rng.normal(size=SIZE), factor)
 
 
 def matrix(metric: Metric) -> np.ndarray:
     """L as a matrix."""
+    if metric.kind == "low_rank":
+        vectors, weights = metric.vectors, metric.weights
+        return np.diag(metric.factor) @ (np.eye(SIZE) + vectors @ np.diag(weights) @ vectors.T)
     return np.diag(metric.factor) if metric.kind == "diag" else metric.factor
 
 
-@pytest.mark.parametrize("kind", ["diag", "dense"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_to_z_inverts_to_x(kind: MetricKind) -> None:
     metric = some_metric(kind)
     z = np.random.default_rng(1).normal(size=SIZE)
@@ -34,14 +40,14 @@ def test_to_z_inverts_to_x(kind: MetricKind) -> None:
     assert_allclose(metric.to_z(metric.to_x(z)), z, rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["diag", "dense"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_batch_is_unwhitened_row_by_row(kind: MetricKind) -> None:
     metric = some_metric(kind)
     z = np.random.default_rng(1).normal(size=(5, SIZE))
     assert_allclose(metric.to_x(z), [metric.to_x(row) for row in z], rtol=1e-13)
 
 
-@pytest.mark.parametrize("kind", ["diag", "dense"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_identity_does_nothing(kind: MetricKind) -> None:
     z = np.random.default_rng(1).normal(size=SIZE)
     metric = identity_metric(kind, SIZE)
@@ -50,13 +56,21 @@ def test_identity_does_nothing(kind: MetricKind) -> None:
     assert_array_equal(metric.to_z(z), z)
 
 
-@pytest.mark.parametrize("kind", ["diag", "dense"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_astype(kind: MetricKind) -> None:
     metric = some_metric(kind).astype("float32")
-    assert (metric.mu.dtype, metric.factor.dtype) == ("float32", "float32")
+    assert {array.dtype.name for array in metric.arrays} == {"float32"}
 
 
-@pytest.mark.parametrize("kind", ["diag", "dense"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_go_back_to_x(kind: MetricKind) -> None:
+    metric = some_metric(kind)
+    dlogp = np.random.default_rng(1).normal(size=(5, SIZE))
+    assert_allclose(metric.dlogp_to_x(metric.pull_back(dlogp)), dlogp, rtol=1e-11)
+    assert_allclose(metric.pull_back(dlogp), dlogp @ matrix(metric), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lead", [(), (4,), (4, 2)], ids=["state", "batch", "probes"])
 def test_symbolic_maps_follow_the_matrix(kind: MetricKind, lead: tuple[int, ...]) -> None:
     metric, symbolic = some_metric(kind), SymbolicMetric.of(kind, SIZE, "float64")
@@ -68,13 +82,13 @@ def test_symbolic_maps_follow_the_matrix(kind: MetricKind, lead: tuple[int, ...]
         on_unused_input="ignore",
     )
     value = np.random.default_rng(2).normal(size=(*lead, SIZE))
-    scaled, pulled = maps(value, metric.mu, metric.factor)
+    scaled, pulled = maps(value, *metric.arrays)
     assert scaled.shape == pulled.shape == value.shape
     assert_allclose(scaled, value @ matrix(metric).T, rtol=1e-12)
     assert_allclose(pulled, value @ matrix(metric), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["diag", "dense"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_whitened_gradient_is_the_gradient_of_the_whitened_density(kind: MetricKind) -> None:
     metric, symbolic = some_metric(kind), SymbolicMetric.of(kind, SIZE, "float64")
     z = pt.tensor("z", dtype="float64", shape=(SIZE,))
@@ -90,11 +104,11 @@ def test_whitened_gradient_is_the_gradient_of_the_whitened_density(kind: MetricK
     whitened = pytensor.function(
         [z, *symbolic.params], [dlogp, pytensor.grad(logp, z)], mode="FAST_COMPILE"
     )
-    ours, autodiff = whitened(np.array([0.3, -1.0, 2.0]), metric.mu, metric.factor)
+    ours, autodiff = whitened(np.array([0.3, -1.0, 2.0]), *metric.arrays)
     assert_allclose(ours, autodiff, rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["diag", "dense"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_whitened_hessian_is_congruent(kind: MetricKind) -> None:
     metric, symbolic = some_metric(kind), SymbolicMetric.of(kind, SIZE, "float64")
     hessian = np.array([[-2.0, 0.5, 0.0], [0.5, -1.0, 0.2], [0.0, 0.2, -3.0]])
@@ -104,5 +118,5 @@ def test_whitened_hessian_is_congruent(kind: MetricKind) -> None:
     whitened = pytensor.function(
         [z, probes, *symbolic.params], product, mode="FAST_COMPILE", on_unused_input="ignore"
     )
-    found = whitened(np.zeros(SIZE), np.eye(SIZE), metric.mu, metric.factor)
+    found = whitened(np.zeros(SIZE), np.eye(SIZE), *metric.arrays)
     assert_allclose(found, matrix(metric).T @ hessian @ matrix(metric), rtol=1e-12)

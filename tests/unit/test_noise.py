@@ -49,7 +49,21 @@ def test_slices_take_both_parts() -> None:
 def test_streams_are_independent_and_follow_the_seed() -> None:
     first, again = (Streams.spawn(np.random.default_rng(5)) for _ in range(2))
     other = Streams.spawn(np.random.default_rng(6))
-    assert_array_equal(first.tape(5, SIZE).xi, again.tape(5, SIZE).xi)
-    assert not np.array_equal(first.tape(5, SIZE).xi, other.tape(5, SIZE).xi)
-    uses = [getattr(again, name).random() for name in ("normal", "uniform", "probes", "start")]
-    assert len(set(uses)) == 4
+    assert_array_equal(first.tape(5, SIZE, 0.0).xi, again.tape(5, SIZE, 0.0).xi)
+    assert not np.array_equal(first.tape(5, SIZE, 0.0).xi, other.tape(5, SIZE, 0.0).xi)
+    names = ("normal", "uniform", "probes", "start", "scale")
+    assert len({getattr(again, name).random() for name in names}) == len(names)
+
+
+def test_jitter_varies_step_sizes_and_nothing_else() -> None:
+    still, varied, cut = (Streams.spawn(np.random.default_rng(5)) for _ in range(3))
+    plain, jittered = still.tape(2000, SIZE, 0.0), varied.tape(2000, SIZE, 0.3)
+    assert_array_equal(plain.xi, jittered.xi)
+    assert_array_equal(plain.step_sizes(0.5), np.full(2000, 0.5))
+    sizes = jittered.step_sizes(0.5)
+    assert 0.35 <= sizes.min() < 0.36
+    assert 0.64 < sizes.max() <= 0.65
+    assert sizes.mean() == pytest.approx(0.5, abs=0.01)
+    assert_array_equal(jittered[5:9].step_sizes(0.5), sizes[5:9])
+    pieces = [cut.tape(n, SIZE, 0.3).step_sizes(0.5) for n in (3, 0, 1997)]
+    assert_array_equal(np.concatenate(pieces), sizes)

@@ -9,7 +9,7 @@ from pymc_deer.stats import STATS, STATS_DTYPES_SHAPES
 
 
 def test_declaration_is_the_table() -> None:
-    assert list(STATS_DTYPES_SHAPES) == [stat.name for stat in STATS]
+    assert list(STATS_DTYPES_SHAPES) == [*(stat.name for stat in STATS), "warning"]
     for stat in STATS:
         assert STATS_DTYPES_SHAPES[stat.name] == (stat.dtype, [])
         assert stat.meaning.endswith(".")
@@ -27,12 +27,13 @@ def test_chains_emit_exactly_the_table(window: int) -> None:
         if i == 2:
             step.stop_tuning()
         point, [stats] = step.step(point)
-        assert list(stats) == [stat.name for stat in STATS]
+        assert set(stats) == set(STATS_DTYPES_SHAPES)
+        assert stats["warning"] is None
         for stat in STATS:
             assert np.can_cast(np.asarray(stats[stat.name]).dtype, stat.dtype), stat.name
             assert np.ndim(stats[stat.name]) == 0
         assert stats["tune"] is (i < 2)
         assert stats["n_steps"] == 3
         assert stats["window"] == window
-        assert (stats["sweeps"] > 0) == (window > 1)
+        assert (stats["sweeps"] > 0) == (stats["committed_per_sweep"] > 0) == (window > 1)
         assert stats["model_logp"] == pytest.approx(model.compile_logp(mode="FAST_COMPILE")(point))

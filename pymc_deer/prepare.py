@@ -1,0 +1,168 @@
+"""From options and a density to a compiled, calibrated solver and an untouched warm-up."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pymc.model import Model
+
+from pymc_deer.adaptation import Warmup, start_warmup
+from pymc_deer.backends import make_solver, runs_on_gpu
+from pymc_deer.backends.base import Solver
+from pymc_deer.calibration import (
+    DEFAULT_CURVATURE,
+    PILOT_DRAWS,
+    Calibration,
+    Trials,
+    choose_curvature,
+    choose_window,
+    rule_windows_out,
+    run_pilot,
+    window_plan,
+)
+from pymc_deer.density import Density
+from pymc_deer.jacobian import Rule
+from pymc_deer.metric import MetricKind, identity_metric
+from pymc_deer.options import BackendName, Options
+from pymc_deer.start import find_start
+from pymc_deer.status import StartError
+from pymc_deer.sweep import SweepSpec
+
+_DENSE_LIMIT = 100
+"""Largest dimension for which ``metric="auto"`` is dense: whitening decides how well MALA mixes,
+and up to here a D x D product costs no more than a typical gradient."""
+
+_DEFAULT_TOL = {"float64": 1e-6, "float32": 1e-4}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A solver, and how its windows were chosen."""
+
+    solver: Solver
+    calibration: Calibration
+
+
+def metric_kind(options: Options, size: int) -> MetricKind:
+    """The kind of metric the options mean in D = `size` dimensions.
+
+    ``auto`` is ``dense`` where that is cheap, otherwise ``low_rank``, whose rank is the number of
+    eigenvalues that warm-up finds to need it: 0 makes it ``diag``.
+    """
+    metric = options.metric
+    if not isinstance(metric, str):
+        return "diag" if np.ndim(metric) == 1 else "dense"
+    if metric == "auto":
+        return "dense" if size <= _DENSE_LIMIT else "low_rank"
+    return metric  # type: ignore[return-value]
+
+
+def new_warmup(options: Options, size: int, n_tune: int, curvature: float) -> Warmup:
+    """Adaptation of a chain that has not begun."""
+    return start_warmup(
+        size,
+        n_tune,
+        kind=metric_kind(options, size),
+        factor=options.metric_factor(size),
+        step_size=options.step_size,
+        target_accept=options.target_accept,
+        curvature=curvature,
+        steps_per_draw=None if options.steps_per_draw == "auto" else options.steps_per_draw,
+        jitter=options.step_size_jitter,
+    )
+
+
+def prepare(
+    options: Options,
+    density: Density,
+    model: Model,
+    backend: BackendName,
+    *,
+    alone: bool,
+    calibration: Calibration | None = None,
+) -> Prepared:
+    """Compile the solver, so that errors come early, and choose what the options left open.
+
+    Parameters
+    ----------
+    alone
+        Whether no other step method moves anything between draws.
+    calibration
+        What an earlier preparation chose, in another process.
+    """
+    options.metric_factor(density.size)
+    kind = metric_kind(options, density.size)
+    rules: Sequence[Rule] = () if options.jacobian == "auto" else (options.jacobian,)  # type: ignore[assignment]
+    spec = SweepSpec(kind, rules[0] if rules else "preconditioned", options.probes)
+    tol = options.tol or _DEFAULT_TOL[density.dtype]
+    solver = make_solver(backend, density, spec, window_plan(1, options.max_sweeps, tol))
+    point = model.initial_point()
+    x, params = density.layout.ravel(point, density.dtype), density.param_values(point)
+    identity = identity_metric(kind, density.size)
+    solver.evaluate(x, identity, params)
+
+    calibration = calibration or _as_asked(options, alone=alone)
+    if calibration is None:
+        device = "gpu" if runs_on_gpu(backend) else "cpu"
+        calibration = _measured(options, solver, model, rules or solver.trial_rules, device)
+    solver = solver.with_rule(calibration.jacobian).with_plan(
+        window_plan(calibration.window, calibration.max_sweeps, tol)
+    )
+    solver.evaluate(x, identity, params)
+    return Prepared(solver, calibration)
+
+
+def _as_asked(options: Options, *, alone: bool) -> Calibration | None:
+    """The calibration that the options leave no choice about; None if they do."""
+    window, rule, curvature = options.window, options.jacobian, options.curvature
+    reason = "As asked."
+    if window == "auto" and not alone:
+        window = 1
+        reason = "Other step methods move between the draws: stretches are too short for windows."
+    if window == "auto" or (window > 1 and rule != "exact" and None in (curvature, _given(rule))):
+        return None
+    return Calibration(
+        window,
+        _given(rule) or "preconditioned",
+        curvature or DEFAULT_CURVATURE,
+        options.max_sweeps,
+        reason,
+    )
+
+
+def _given(rule: str) -> Rule | None:
+    return None if rule == "auto" else rule  # type: ignore[return-value]
+
+
+def _measured(
+    options: Options, solver: Solver, model: Model, rules: Sequence[Rule], device: str
+) -> Calibration:
+    """What a pilot chain finds fastest."""
+    density = solver.density
+    point = model.initial_point()
+    params = density.param_values(point)
+    identity = identity_metric(solver.spec.metric, density.size)
+    if options.window == "auto" and (ruled_out := rule_windows_out(solver, params)):
+        return ruled_out
+    try:
+        start = find_start(
+            model,
+            density.layout,
+            point,
+            lambda at: solver.evaluate(at, identity, params),
+            np.random.default_rng(0),
+        )
+    except StartError as error:
+        # The chains may be given better starting values; if not, they will say so.
+        window = 1 if options.window == "auto" else options.window
+        curvature = options.curvature or DEFAULT_CURVATURE
+        reason = f"No pilot chain could start. {error}"
+        return Calibration(window, rules[0], curvature, options.max_sweeps, reason)
+    curvature = options.curvature or DEFAULT_CURVATURE
+    warmup = new_warmup(options, density.size, PILOT_DRAWS, curvature)
+    pilot = run_pilot(solver, start.astype(density.dtype), warmup, params)
+    curvatures = None if options.curvature is None else (options.curvature,)
+    trials = Trials(solver, pilot, curvatures)
+    if options.window == "auto":
+        return choose_window(trials, rules, device)
+    return choose_curvature(trials, options.window, rules, options.max_sweeps)

@@ -1,0 +1,62 @@
+"""What one window of warm-up shows: moments for the metric, batch means for the mixing."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pymc_deer.backends.base import Trajectory
+from pymc_deer.metric import Metric
+from pymc_deer.metric_estimate import Moments, estimate_metric
+from pymc_deer.metric_low_rank import Sample, estimate_low_rank
+
+
+@dataclass
+class WarmupWindow:
+    """Draws and gradients of a window, summed up stretch by stretch.
+
+    In whitened coordinates, but for a ``low_rank`` metric, which is estimated in x.
+    """
+
+    stretch: Moments | None = None
+    moments: Moments | None = None
+    means: list[np.ndarray] = field(default_factory=list)
+    sample: Sample | None = None
+
+    def add(self, trajectory: Trajectory, metric: Metric) -> None:
+        """Take in part of a stretch that was run with `metric`."""
+        draws, dlogp = trajectory.z, trajectory.dlogp
+        if metric.kind == "low_rank":
+            draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
+            sample = Sample.empty(draws.shape[1]) if self.sample is None else self.sample
+            self.sample = sample.extended(draws, dlogp)
+        self.stretch = _merged(self.stretch, Moments.of(draws, dlogp, metric.kind))
+
+    def end_stretch(self) -> None:
+        if self.stretch is None:
+            return
+        self.moments = _merged(self.moments, self.stretch)
+        self.means.append(self.stretch.z_mean)
+        self.stretch = None
+
+    def estimate(self, old: Metric) -> Metric:
+        """The metric to go on with, after a window that was run with `old`."""
+        assert self.moments is not None
+        if self.sample is None:
+            return estimate_metric(self.moments, old)
+        return estimate_low_rank(self.moments, self.sample, old)
+
+    def autocorrelation_time(self) -> float | None:
+        """Integrated autocorrelation time of the slowest coordinate, in transitions.
+
+        By batch means (Geyer 1992), a batch for every stretch; None from fewer than two.
+        """
+        if self.moments is None or len(self.means) < 2:
+            return None
+        length = self.moments.count / len(self.means)
+        between = np.var(np.array(self.means), axis=0, ddof=1)
+        within = np.maximum(self.moments.z_variance, np.finfo(float).tiny)
+        return float(np.max(length * between / within))
+
+
+def _merged(before: Moments | None, batch: Moments) -> Moments:
+    return batch if before is None else before.merged(batch)

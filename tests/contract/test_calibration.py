@@ -1,0 +1,177 @@
+"""What is measured changes no draw beyond the tolerance, and is kept with the step."""
+
+import json
+import logging
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from xarray import DataTree
+
+from pymc_deer import DeerMALA
+from pymc_deer.examples import eight_schools
+
+
+def sample(step: Any, **changes: Any) -> DataTree:
+    options: dict[str, Any] = {
+        "draws": 40,
+        "tune": 60,
+        "chains": 2,
+        "cores": 1,
+        "random_seed": 4,
+        "progressbar": False,
+        "compute_convergence_checks": False,
+    }
+    with step.model:
+        return pm.sample(step=step, **(options | changes))
+
+
+def new_step(**options: Any) -> Any:
+    with eight_schools():
+        return DeerMALA(backend="jax", **options)
+
+
+def test_a_run_given_the_chosen_values_repeats_itself() -> None:
+    free = new_step(window=16)
+    found = free.calibration
+    assert len(found.trials) >= 2
+    given = new_step(
+        window=found.window,
+        jacobian=found.jacobian,
+        curvature=found.curvature,
+        max_sweeps=found.max_sweeps,
+    )
+    assert given.calibration.trials == ()
+    one, two = sample(free), sample(given)
+    for name in ("mu", "tau", "eta"):
+        assert_array_equal(one["posterior"][name], two["posterior"][name])
+    for name in ("sweeps", "curvature", "window"):
+        assert_array_equal(one["sample_stats"][name], two["sample_stats"][name])
+
+
+def test_auto_measures_on_jax_and_keeps_the_measurements() -> None:
+    step = new_step()
+    assert step.calibration.trials[0].window == 1
+    assert step.calibration.trials[0].microseconds > 0
+    idata = sample(step)
+    assert (idata["sample_stats"]["window"] == step.calibration.window).all()
+    idata["sample_stats"].attrs.update(step.attrs)
+    attrs = idata["sample_stats"].attrs
+    assert attrs["deer_backend"] == "jax"
+    assert attrs["deer_metric"] == "dense"
+    assert attrs["deer_window"] == step.calibration.window
+    assert json.loads(attrs["deer_trials"])[0]["window"] == 1
+
+
+def test_another_process_gets_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = new_step(window=16)
+    packed = cloudpickle.dumps(step)
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("pymc_deer.prepare.run_pilot", fail)
+    assert cloudpickle.loads(packed).calibration == step.calibration
+    with pytest.raises(AssertionError, match="measured again"):
+        new_step(window=16)
+
+
+def test_a_model_that_cannot_start_by_itself_is_not_measured() -> None:
+    with pm.Model():
+        x = pm.Normal("x")
+        pm.Potential("far", pm.math.switch(x < 100.0, -np.inf, 0.0))
+        step = DeerMALA(backend="jax", window=16)
+    assert "No pilot chain could start" in step.calibration.reason
+    assert step.calibration.window == 16
+
+
+def test_beside_other_steps_windows_are_not_measured() -> None:
+    with pm.Model():
+        pm.Bernoulli("k", 0.5)
+        pm.Normal("x")
+        step = DeerMALA(backend="jax")
+    assert step.calibration.window == 1
+    assert "Other step methods" in step.calibration.reason
+
+
+@pytest.fixture(scope="module")
+def starved() -> Any:
+    """Windows that are allowed too few sweeps to converge."""
+    return new_step(window=64, max_sweeps=2, curvature=1.5, jacobian="preconditioned")
+
+
+def test_windows_that_do_not_converge_are_narrowed_and_said_so(
+    starved: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Nothing tuned: the states can be compared one by one.
+    fixed: dict[str, Any] = {"tune": 0, "draws": 200}
+    with eight_schools():
+        sequential = DeerMALA(
+            backend="jax", window=1, step_size=0.5, steps_per_draw=2, metric=np.ones(10)
+        )
+        narrowed = DeerMALA(
+            backend="jax",
+            window=64,
+            max_sweeps=2,
+            curvature=1.5,
+            jacobian="preconditioned",
+            step_size=0.5,
+            steps_per_draw=2,
+            metric=np.ones(10),
+        )
+    exact = sample(sequential, **fixed)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        idata = sample(narrowed, **fixed)
+    stats = idata["sample_stats"]
+    for chain in range(2):
+        windows = stats["window"].to_numpy()[chain]
+        assert windows[0] == 64
+        assert set(windows) <= {64, 16, 1}
+        assert (np.diff(windows) <= 0).all()
+        assert windows[-1] < 64
+    assert (stats["fallback"] > 0).any()
+    logged = [record.message for record in caplog.records]
+    messages = [m for m in logged if "more sweeps than they are allowed" in m]
+    assert len(messages) == 2, "once for each chain"
+    assert "DeerMALA(window=16)" in messages[0]
+    for name in ("mu", "tau", "eta"):
+        ours, theirs = idata["posterior"][name], exact["posterior"][name]
+        assert_allclose(ours.to_numpy(), theirs.to_numpy(), rtol=1e-3, atol=1e-3)
+
+
+def test_warm_up_is_narrowed_silently_and_starts_again_with_each_metric(
+    starved: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        idata = sample(starved, tune=300, draws=2, discard_tuned_samples=False)
+    windows = idata["warmup_sample_stats"]["window"].to_numpy()
+    assert windows.min() < 64
+    assert (np.diff(windows, axis=1) > 0).any(), "wide again after a new metric"
+
+
+def test_slow_mixing_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    step = new_step(window=1)
+    step.setup_chain(np.random.default_rng(0), 0, 5)
+    step.record.warmup.autocorrelation_time = 900.0
+    point, warnings = step.model.initial_point(), []
+    step.stop_tuning()
+    for _ in range(5):
+        point, [stats] = step.step(point)
+        warnings.append(stats["warning"])
+    assert "needs about 900 MALA transitions" in warnings[0].message
+    assert "non-centred" in warnings[0].message
+    assert warnings[1:] == [None] * 4
+
+
+def test_jitter_varies_the_step_size_and_keeps_the_posterior() -> None:
+    with pm.Model():
+        pm.Normal("x", 3.0, 2.0, shape=3)
+        step = DeerMALA(backend="jax", window=16, step_size_jitter=0.5)
+    idata = sample(step, draws=1000, tune=500, chains=4)
+    x = idata["posterior"]["x"].to_numpy()
+    assert np.abs(x.mean(axis=(0, 1)) - 3.0).max() < 0.3
+    assert np.abs(x.std(axis=(0, 1)) - 2.0).max() < 0.2

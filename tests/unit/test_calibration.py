@@ -1,0 +1,154 @@
+"""Choosing a window: the fastest of what was measured, and no measurement that cannot matter."""
+
+import json
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from pymc_deer.calibration import (
+    Calibration,
+    Trial,
+    Trials,
+    choose_curvature,
+    choose_window,
+    rule_windows_out,
+)
+from pymc_deer.jacobian import Rule
+from pymc_deer.status import BackendError
+
+SEQUENTIAL = 10.0
+
+
+class ScriptedTrials:
+    """Trials whose times are given: microseconds for one transition by width and rule."""
+
+    def __init__(
+        self,
+        times: dict[int, float],
+        *,
+        stochastic: float | None = None,
+        sweeps: float = 100.0,
+        memory: int = 10**9,
+    ) -> None:
+        self.times, self.stochastic, self.sweeps, self.memory = times, stochastic, sweeps, memory
+        self.tried: list[tuple[int, str]] = []
+
+    @property
+    def sequential(self) -> Trial:
+        return Trial(1, "preconditioned", 1.5, None, 0.0, SEQUENTIAL)
+
+    def fits_memory(self, window: int) -> bool:
+        return window <= self.memory
+
+    def break_even(self, window: int, rule: Rule) -> float:
+        return 20.0 * SEQUENTIAL / self.times[window]
+
+    def run(self, window: int, rule: Rule, max_sweeps: int | None) -> Trial:
+        self.tried.append((window, rule))
+        time = self.times[window]
+        if rule == "stochastic":
+            if self.stochastic is None:
+                raise BackendError("no Hessian-vector products")
+            time = self.stochastic
+        return Trial(window, rule, 1.25, max_sweeps, self.sweeps, time)
+
+
+def chosen(trials: ScriptedTrials, device: str = "cpu") -> Calibration:
+    return choose_window(cast(Any, trials), ("preconditioned", "stochastic"), device)
+
+
+@pytest.mark.parametrize("best", [16, 64, 256, 1024])
+def test_the_fastest_width_is_found(best: int) -> None:
+    times = {w: 1.0 + abs(np.log(w / best)) for w in (16, 64, 256, 1024)}
+    calibration = chosen(ScriptedTrials(times))
+    assert (calibration.window, calibration.jacobian, calibration.curvature) == (
+        best,
+        "preconditioned",
+        1.25,
+    )
+    assert "10.0 times as fast" in calibration.reason
+    assert calibration.max_sweeps is not None
+    assert calibration.max_sweeps <= best
+
+
+def test_widths_are_no_longer_tried_once_they_get_slower() -> None:
+    trials = ScriptedTrials({16: 9.0, 64: 5.0, 256: 2.0, 1024: 3.0})
+    chosen(trials)
+    assert [w for w, rule in trials.tried if rule == "preconditioned"] == [256, 1024, 64]
+
+
+def test_a_gpu_goes_on_to_wider_windows() -> None:
+    times = {64: 3.0, 256: 1.0, 1024: 0.5, 4096: 0.2, 16384: 0.1}
+    assert chosen(ScriptedTrials(times), "gpu").window == 16384
+    assert chosen(ScriptedTrials(times, memory=5000), "gpu").window == 4096
+
+
+def test_sequential_stays_where_windows_gain_less_than_the_clock_sees() -> None:
+    calibration = chosen(ScriptedTrials({16: 9.6, 64: 9.5, 256: 9.4, 1024: 9.6}))
+    assert calibration.window == 1
+    assert len(calibration.trials) == 4
+
+
+def test_a_batch_that_is_too_dear_is_not_solved() -> None:
+    trials = ScriptedTrials(dict.fromkeys((16, 64, 256, 1024), 5 * SEQUENTIAL))
+    assert chosen(trials).window == 1
+    assert trials.tried == []
+
+
+def test_no_window_fits() -> None:
+    assert chosen(ScriptedTrials({}, memory=1)).window == 1
+
+
+def test_the_other_rule_is_taken_where_it_is_faster() -> None:
+    times = dict.fromkeys((16, 64, 256, 1024), 2.0)
+    assert chosen(ScriptedTrials(times, stochastic=1.0)).jacobian == "stochastic"
+    assert chosen(ScriptedTrials(times, stochastic=3.0)).jacobian == "preconditioned"
+    assert chosen(ScriptedTrials(times)).jacobian == "preconditioned"
+
+
+def test_the_other_rule_is_not_tried_where_sweeps_are_few() -> None:
+    trials = ScriptedTrials(dict.fromkeys((16, 64, 256, 1024), 2.0), sweeps=20.0, stochastic=1.0)
+    assert chosen(trials).jacobian == "preconditioned"
+    assert {rule for _, rule in trials.tried} == {"preconditioned"}
+
+
+def test_a_fixed_window_stays() -> None:
+    trials = ScriptedTrials({64: 30.0}, stochastic=20.0, sweeps=500.0)
+    calibration = choose_curvature(cast(Any, trials), 64, ("preconditioned", "stochastic"), 40)
+    assert (calibration.window, calibration.jacobian) == (64, "stochastic")
+    assert calibration.max_sweeps == 40
+
+
+def test_a_window_that_never_converged_is_said_so() -> None:
+    calibration = choose_curvature(
+        cast(Any, ScriptedTrials({64: np.inf})), 64, ("preconditioned",), None
+    )
+    assert "With no bound c" in calibration.reason
+    attrs = calibration.attrs
+    assert json.loads(str(attrs["deer_trials"]))[1]["microseconds"] is None
+    assert attrs["deer_max_sweeps"] == -1
+    assert all(isinstance(value, str | int | float) for value in attrs.values())
+
+
+class Bounded:
+    """A solver that knows what its batches can gain at most."""
+
+    def __init__(self, gain: float) -> None:
+        self.gain = gain
+
+    def batch_gain_bound(self, params: object) -> float:
+        return self.gain
+
+
+def test_nothing_is_measured_where_no_batch_could_pay() -> None:
+    ruled_out = rule_windows_out(cast(Any, Bounded(4.0)), ())
+    assert ruled_out is not None
+    assert ruled_out.window == 1
+    assert "at most 4 times cheaper" in ruled_out.reason
+    assert rule_windows_out(cast(Any, Bounded(np.inf)), ()) is None
+
+
+def test_trials_is_what_the_script_stands_for() -> None:
+    for name in ("sequential", "fits_memory", "break_even", "run"):
+        assert hasattr(Trials, name)

@@ -1,0 +1,96 @@
+"""The low-rank metric: correlations that scales cannot whiten are found, and no others."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pymc_deer.metric import Metric, identity_metric
+from pymc_deer.metric_estimate import Moments
+from pymc_deer.metric_low_rank import MAX_RANK, Sample, estimate_low_rank
+
+SIZE = 150
+
+
+def estimated(covariance: np.ndarray, n: int = 5000, rounds: int = 2) -> Metric:
+    """The metric from independent draws of N(1, covariance)."""
+    size = len(covariance)
+    x = np.random.default_rng(0).multivariate_normal(np.ones(size), covariance, n)
+    dlogp = -np.linalg.solve(covariance, (x - 1.0).T).T
+    metric = identity_metric("low_rank", size)
+    sample = Sample.empty(size).extended(x, dlogp)
+    for _ in range(rounds):
+        metric = estimate_low_rank(Moments.of(x, dlogp, "low_rank"), sample, metric)
+    return metric
+
+
+def whitened_eigenvalues(covariance: np.ndarray, metric: Metric) -> np.ndarray:
+    inverse = np.array([metric.to_z(row + metric.mu) for row in np.linalg.cholesky(covariance).T])
+    return np.linalg.eigvalsh(inverse.T @ inverse)
+
+
+def with_directions(values: np.ndarray) -> np.ndarray:
+    """Covariance with the given eigenvalues in random directions, and 1 in all others."""
+    rotation, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(SIZE, SIZE)))
+    spectrum = np.concatenate([values, np.ones(SIZE - len(values))])
+    return (rotation * spectrum) @ rotation.T
+
+
+def test_few_bad_directions_are_whitened() -> None:
+    covariance = with_directions(np.geomspace(0.01, 100.0, 12))
+    metric = estimated(covariance)
+    scales_only = Metric(metric.mu, metric.factor)
+    before = whitened_eigenvalues(covariance, scales_only)
+    after = whitened_eigenvalues(covariance, metric)
+    assert before[-1] / before[0] > 1000
+    assert after[-1] / after[0] < 6
+    assert_allclose(metric.mu, 1.0, atol=0.5)
+    assert_allclose(metric.vectors.T @ metric.vectors, np.diag(metric.weights != 0), atol=1e-10)
+
+
+def test_scales_alone_need_no_directions() -> None:
+    metric = estimated(np.diag(np.geomspace(1e-4, 1e4, SIZE)))
+    assert metric.vectors.shape == (SIZE, 0)
+    assert_allclose(metric.factor**2 / np.geomspace(1e-4, 1e4, SIZE), 1.0, rtol=0.1)
+
+
+def test_one_common_direction_takes_one_step_of_rank() -> None:
+    covariance = 0.9 + 0.1 * np.eye(SIZE)
+    metric = estimated(covariance)
+    assert metric.vectors.shape == (SIZE, 8)
+    eigenvalues = whitened_eigenvalues(covariance, metric)
+    assert eigenvalues[-1] / eigenvalues[0] < 6
+
+
+def test_rank_is_bounded() -> None:
+    metric = estimated(with_directions(np.geomspace(1e-3, 1e3, 100)))
+    assert metric.vectors.shape == (SIZE, MAX_RANK)
+
+
+def test_few_draws_change_little() -> None:
+    covariance = with_directions(np.geomspace(0.01, 100.0, 12))
+    few, many = estimated(covariance, 8, 1), estimated(covariance, 5000, 1)
+    largest = [np.abs(np.log1p(m.weights)).max(initial=0.0) for m in (few, many)]
+    assert largest[0] < largest[1] / 3
+
+
+def test_still_and_non_finite_draws_leave_a_usable_metric() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 5))
+    x[:, 2], dlogp = 1.25, -x
+    dlogp[3, 1] = np.nan
+    old = Metric(np.zeros(5), np.full(5, 2.0), np.zeros((5, 0)), np.zeros(0))
+    moments = Moments.of(x, dlogp, "low_rank")
+    metric = estimate_low_rank(moments, Sample.empty(5).extended(x, dlogp), old)
+    assert all(np.isfinite(array).all() for array in metric.arrays)
+    assert metric.factor[2] == pytest.approx(2.0, rel=0.5)
+
+
+def test_sample_is_evenly_spaced_however_it_is_fed() -> None:
+    rows = np.arange(10_000.0)[:, None]
+    for cuts in ([], [1, 2, 700, 705, 9000]):
+        sample = Sample.empty(1)
+        for piece in np.split(rows, cuts):
+            sample = sample.extended(piece, -piece)
+        assert 256 <= len(sample.draws) <= 512
+        assert set(np.diff(sample.draws[:, 0])) == {sample.stride}
+        assert_array_equal(sample.dlogp, -sample.draws)
+        assert sample.seen == 10_000
