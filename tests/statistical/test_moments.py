@@ -33,6 +33,10 @@ QUICK = {
 }
 """Models compared in every test run; the others take minutes."""
 
+AGREEING = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TRACTABLE
+]
+
 SEED = 20_250_102
 
 
@@ -50,13 +54,8 @@ def sample(model: pm.Model, **deer_options: Any) -> pd.DataFrame:
     return summarise(idata, model)
 
 
-def slow_unless_quick(name: str) -> Any:
-    """Model's name as a parameter."""
-    return pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", map(slow_unless_quick, TRACTABLE))
+@pytest.mark.parametrize("name", AGREEING)
 def test_posterior_agrees_with_nuts(name: str, backend: str) -> None:
     check_run(sample(TRACTABLE[name](), backend=backend), load_reference(name))
 
