@@ -162,17 +162,19 @@ def dirichlet_multinomial(n_groups: int = 12, n_trials: int = 60) -> pm.Model:
 
 
 def marginal_mixture(n_observations: int = 400) -> pm.Model:
-    """Three normal components, the assignments summed out, the means ordered."""
+    """Three normal components, assignments summed out, means ordered.
+
+    The components share their sd: with sds of their own, a wide one across two clusters is a mode.
+    """
     rng = np.random.default_rng(10)
-    means, sds = np.array([-3.0, 0.0, 3.0]), np.array([0.7, 0.5, 1.0])
     component = rng.choice(3, n_observations, p=[0.3, 0.45, 0.25])
-    y = rng.normal(means[component], sds[component])
+    y = rng.normal(np.array([-3.0, 0.0, 3.0])[component], 0.8)
     with pm.Model() as model:
         w = pm.Dirichlet("w", 4.0 * np.ones(3))
         mu = pm.Normal(
             "mu", 0.0, 3.0, shape=3, transform=ordered, initval=np.array([-2.0, 0.0, 2.0])
         )
-        sigma = pm.LogNormal("sigma", -0.5, 0.5, shape=3)
+        sigma = pm.LogNormal("sigma", -0.5, 0.5)
         pm.NormalMixture("y", w=w, mu=mu, sigma=sigma, observed=y)
     return model
 

@@ -39,8 +39,8 @@ SETTINGS = {
 }
 
 OVERRIDES: dict[str, dict[str, Any]] = {
-    "horseshoe": {"target_accept": 0.99},
-    "latent_gp": {"draws": 10_000},
+    "horseshoe": {"draws": 4000},
+    "latent_gp": {"draws": 5000},
     "stochastic_volatility": {"target_accept": 0.99},
 }
 """Other settings, for models that are slow or diverge."""
