@@ -59,10 +59,13 @@ def paired_ratio(
     return float(np.median(times[:, 0] / times[:, 1])), *np.median(times, axis=0).tolist()
 
 
-def write(name: str, rows: Sequence[dict[str, object]]) -> None:
-    """Print the rows and write them to ``docs/benchmarks/NAME.json`` with what they ran on."""
+def write(
+    name: str, rows: Sequence[dict[str, object]], old: Sequence[dict[str, object]] = ()
+) -> None:
+    """Write the rows to ``docs/benchmarks/NAME.json`` with what they ran on; print the new ones."""
     for row in rows:
-        print("  ".join(f"{key}={value}" for key, value in row.items()))
+        if row not in old:
+            print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
     packages = ("pymc", "pytensor", "numba", "jax", "numpy")
     report = {

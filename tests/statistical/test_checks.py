@@ -7,13 +7,18 @@ import pymc as pm
 import pytest
 
 from tests.statistical.checks import (
+    MIN_ESS,
     check_converged,
+    check_effective_draws,
     check_moments,
+    check_run,
+    check_run_or_warning,
     deviations,
     load_reference,
     summarise,
 )
-from tests.statistical.reference import MODELS
+from tests.statistical.reference import EXACT
+from tests.zoo import MODELS
 
 N_CHAINS, N_DRAWS, N_DIM = 4, 1000, 5
 TRUTH = pd.DataFrame(
@@ -37,8 +42,7 @@ def draws() -> np.ndarray:
 
 def test_exact_draws_pass(draws: np.ndarray) -> None:
     run = summary_of(draws)
-    check_converged(run)
-    check_moments(run, TRUTH)
+    check_run(run, TRUTH)
 
 
 def test_one_wrong_mean_fails(draws: np.ndarray) -> None:
@@ -59,7 +63,35 @@ def test_one_chain_elsewhere_fails(draws: np.ndarray) -> None:
         check_converged(summary_of(draws))
 
 
-@pytest.mark.parametrize("check", [check_converged, lambda run: check_moments(run, TRUTH)])
+def test_few_effective_draws_fail(draws: np.ndarray) -> None:
+    few = MIN_ESS // N_CHAINS // 2
+    draws[..., 2] = np.repeat(draws[:, :few, 2], N_DRAWS // few, axis=1)
+    with pytest.raises(AssertionError, match=r"x\[2\]"):
+        check_effective_draws(summary_of(draws))
+
+
+def test_wrong_draws_pass_only_with_a_warning(draws: np.ndarray) -> None:
+    """Nothing that a hard model's run gets wrong may go unsaid."""
+    check_run_or_warning(summary_of(draws), TRUTH, log="")
+    draws[..., 3] *= 1.2
+    wrong = summary_of(draws)
+    check_run_or_warning(wrong, TRUTH, log="The rhat statistic is larger than 1.01")
+    for log in ("", "Sampling 4 chains took 3 seconds."):
+        with pytest.raises(AssertionError, match=r"(?s)Nothing was said.*x\[3\]"):
+            check_run_or_warning(wrong, TRUTH, log)
+
+
+@pytest.mark.parametrize("draw", [0.0, np.nan])
+def test_scalar_without_reference_must_still_converge(draws: np.ndarray, draw: float) -> None:
+    check_run_or_warning(summary_of(draws), TRUTH.iloc[:-1], log="")
+    draws[0, :, 4] = draw
+    with pytest.raises(AssertionError, match=r"x\[4\]"):
+        check_run_or_warning(summary_of(draws), TRUTH.iloc[:-1], log="")
+
+
+@pytest.mark.parametrize(
+    "check", [check_converged, check_effective_draws, lambda run: check_moments(run, TRUTH)]
+)
 def test_nan_draws_fail(check, draws: np.ndarray) -> None:
     draws[..., 0] = np.nan
     with pytest.raises(AssertionError):
@@ -84,9 +116,12 @@ def test_deviation_is_in_combined_errors() -> None:
 def test_reference_covers_the_model(name: str) -> None:
     """Labels and count of the stored scalars are those of the model's free variables."""
     model = MODELS[name]()
-    point = model.initial_point()
-    n_scalars = sum(point[model.rvs_to_values[rv].name].size for rv in model.free_RVs)
     reference = load_reference(name)
-    assert len(reference) == n_scalars
     assert np.isfinite(reference).all(axis=None)
+    if name in EXACT:
+        pd.testing.assert_frame_equal(reference, EXACT[name], rtol=1e-5)
+        return
+    shapes = model.eval_rv_shapes()
+    n_scalars = sum(int(np.prod(shapes[rv.name])) for rv in model.free_RVs)
+    assert len(reference) == n_scalars
     assert (reference > 0).all()[["sd", "mcse_mean", "mcse_sd"]].all()
