@@ -19,6 +19,7 @@ from pymc_deer.chain import Chain, ChainRecord, Streams
 from pymc_deer.jacobian import Rule
 from pymc_deer.status import BackendError
 
+DEFAULT_RULE: Rule = "secant"
 DEFAULT_CURVATURE = 1.5
 
 PILOT_DRAWS = 400
@@ -33,6 +34,7 @@ _TRIAL_LENGTHS = (128, 1024)
 _CAPACITY = 256
 _CURVATURES: dict[Rule, tuple[float, ...]] = {
     "preconditioned": (1.0, 1.25, 1.5, 2.0, 3.0),
+    "secant": (1.0, 1.5),
     "stochastic": (1.0, 1.5, 2.0),
 }
 _LEAST_SWEEPS = 6
@@ -173,7 +175,7 @@ class Trials:
     def sequential(self) -> Trial:
         """The sequential chain, as a trial."""
         seconds = self.sequential_seconds
-        return Trial(1, "preconditioned", DEFAULT_CURVATURE, None, 0.0, 1e6 * seconds)
+        return Trial(1, DEFAULT_RULE, DEFAULT_CURVATURE, None, 0.0, 1e6 * seconds)
 
     @cached_property
     def n_transitions(self) -> int:
@@ -245,7 +247,7 @@ def rule_windows_out(solver: Solver, params: Sequence[np.ndarray]) -> Calibratio
         f"Windows evaluate at least {_LEAST_WORK} times the gradients of the sequential chain, and "
         f"here a batch of this model can be at most {gain:.0f} times cheaper a state."
     )
-    return Calibration(1, "preconditioned", DEFAULT_CURVATURE, None, reason)
+    return Calibration(1, DEFAULT_RULE, DEFAULT_CURVATURE, None, reason)
 
 
 def choose_window(trials: Trials, rules: Sequence[Rule], device: str) -> Calibration:

@@ -1,4 +1,4 @@
-r"""Diagonal linearisations of one transition: the three rules of the DEER sweep.
+r"""Diagonal linearisations of one transition: the rules of the DEER sweep.
 
 A rejected step does not move, so its Jacobian is 1 under every rule. For an accepted step of L
 leapfrog steps in whitened coordinates, with c >= 1 the curvature bound:
@@ -6,6 +6,10 @@ leapfrog steps in whitened coordinates, with c >= 1 the curvature bound:
 ``preconditioned``
     :math:`\cos(L \arccos(1 - c\,\varepsilon^2/2))`, the Jacobian of a Gaussian of curvature c:
     a scalar, no Hessian-vector product.
+``secant``
+    The same with a curvature for each step and coordinate: minus the change of the gradient over
+    the change of the state since the sweep before (a diagonal secant; Dennis and Schnabel 1996,
+    chapter 8), within [0.7, 2]. c where nothing moved yet. No Hessian-vector product either.
 ``stochastic``
     :math:`1 - c\,(1 - \mathrm{mean}_p\, v_p \odot J v_p)` with Rademacher probes v (Hutchinson's
     estimate of the diagonal; Bekas, Kokiopoulou and Saad 2007): L Hessian-vector products a probe.
@@ -24,8 +28,11 @@ import pytensor.tensor as pt
 
 from pymc_deer.typing import Tensor
 
-Rule = Literal["preconditioned", "stochastic", "exact"]
+Rule = Literal["preconditioned", "secant", "stochastic", "exact"]
 RULES: tuple[Rule, ...] = get_args(Rule)
+
+_SECANT_RANGE = (0.7, 2.0)
+"""Whitened curvatures that a secant is believed to show: outside lie steps that crossed a bend."""
 
 Hvp = Callable[[Tensor, Tensor], Tensor]
 """Hessian at z (..., D) times each of the probes (..., P, D), in whitened coordinates."""
@@ -41,6 +48,27 @@ def preconditioned_jacobian(step_size: Tensor, curvature: Tensor, n_leapfrog: in
     for _ in range(n_leapfrog - 1):
         previous, current = current, 2 * x * current - previous
     return pt.clip(current, 0, 1)
+
+
+def secant_curvature(previous: Tensor, dlogp: Tensor, memory: Tensor, curvature: Tensor) -> Tensor:
+    """Curvature along each coordinate, shape (W, D), from two successive guesses.
+
+    Parameters
+    ----------
+    previous, dlogp
+        States that the transitions start from, and gradients there, (W, D).
+    memory
+        Both as the sweep before had them, (W, 2 D); NaN where it had none.
+    curvature
+        What to assume where the guess has hardly changed.
+    """
+    size = previous.shape[1]
+    moved, change = previous - memory[:, :size], dlogp - memory[:, size:]
+    # Closer states leave too few digits in the difference of the gradients.
+    resolution = np.sqrt(np.finfo(previous.dtype).eps) / 100
+    seen = pt.and_(pt.gt(pt.abs(moved), resolution), pt.lt(pt.abs(change), float("inf")))
+    secant = pt.clip(-change / pt.switch(seen, moved, 1), *_SECANT_RANGE)
+    return pt.switch(seen, secant, curvature)
 
 
 def path_jacobian_diagonal(
@@ -82,7 +110,7 @@ def accepted_jacobian(diagonal: Tensor, curvature: Tensor) -> Tensor:
 
 def n_probes(rule: Rule, probes: int, size: int) -> int:
     """Number of probes P a rule needs for a D-dimensional state."""
-    return {"preconditioned": 0, "stochastic": probes, "exact": size}[rule]
+    return {"stochastic": probes, "exact": size}.get(rule, 0)
 
 
 def unit_probes(size: int, dtype: str) -> np.ndarray:

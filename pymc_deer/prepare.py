@@ -11,6 +11,7 @@ from pymc_deer.backends import make_solver, runs_on_gpu
 from pymc_deer.backends.base import Solver
 from pymc_deer.calibration import (
     DEFAULT_CURVATURE,
+    DEFAULT_RULE,
     PILOT_DRAWS,
     Calibration,
     Trials,
@@ -93,7 +94,7 @@ def prepare(
     options.metric_factor(density.size)
     kind = metric_kind(options, density.size)
     rules: Sequence[Rule] = () if options.jacobian == "auto" else (options.jacobian,)  # type: ignore[assignment]
-    spec = SweepSpec(kind, rules[0] if rules else "preconditioned", options.probes)
+    spec = SweepSpec(kind, rules[0] if rules else DEFAULT_RULE, options.probes)
     tol = options.tol or _DEFAULT_TOL[density.dtype]
     solver = make_solver(backend, density, spec, window_plan(1, options.max_sweeps, tol))
     point = model.initial_point()
@@ -123,7 +124,7 @@ def _as_asked(options: Options, *, alone: bool) -> Calibration | None:
         return None
     return Calibration(
         window,
-        _given(rule) or "preconditioned",
+        _given(rule) or DEFAULT_RULE,
         curvature or DEFAULT_CURVATURE,
         options.max_sweeps,
         reason,

@@ -70,14 +70,17 @@ class DeerMALA(BlockedStep):
         rank beyond. An array fixes it: variances (D,) or a covariance matrix (D, D) of the raveled
         unconstrained vector.
     jacobian
-        Rule of the sweeps: ``"preconditioned"`` (no Hessian-vector products), ``"stochastic"`` or
-        ``"exact"`` (D products a step, for checks). ``"auto"`` is the faster of the first two on a
-        pilot chain; on Numba, where the second takes half a minute to compile, the first.
+        Rule of the sweeps: ``"preconditioned"`` (one curvature for all) or ``"secant"`` (one for
+        each coordinate, from successive sweeps), neither with Hessian-vector products;
+        ``"stochastic"`` (one product a probe) or ``"exact"`` (D products, for checks). ``"auto"``
+        is ``"secant"``, or ``"stochastic"`` where a pilot chain on JAX finds it faster; Numba would
+        take half a minute to compile it.
     probes
         Rademacher probes of the ``stochastic`` rule.
     curvature
         Bound c on the whitened curvature that the rules assume; sweeps converge where the true one
-        is below 2 c. By default the one of 1 to 3 that takes a pilot chain the fewest sweeps.
+        is below 2 c; ``secant`` assumes it where nothing has moved yet. By default the one that
+        takes a pilot chain the fewest sweeps.
     window
         Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is the fastest on a
         pilot chain, `step.calibration` says why: often 1 on a few cores, hundreds to thousands on

@@ -33,6 +33,7 @@ from pymc_deer.jacobian import (
     n_probes,
     path_jacobian_diagonal,
     preconditioned_jacobian,
+    secant_curvature,
 )
 from pymc_deer.kernel import LogpDlogp, State, transition
 from pymc_deer.metric import MetricKind, SymbolicMetric
@@ -60,6 +61,10 @@ class SweepSpec:
     def n_probes(self, size: int) -> int:
         """P, the number of probe vectors of a sweep in D = `size` dimensions."""
         return n_probes(self.rule, self.probes, size)
+
+    def memory_size(self, size: int) -> int:
+        """Numbers that a sweep keeps of each step for the next one, in D = `size` dimensions."""
+        return 2 * size if self.rule == "secant" else 0
 
 
 def build_sequential(density: Density, spec: SweepSpec) -> Program:
@@ -91,10 +96,10 @@ def build_sweep(
 ) -> Program:
     """One Newton sweep over a window.
 
-    Inputs guess S (W, D), start s_0 (D,), xi (W, D), log_u (W,), probes (W or 1, P, D),
-    step_size (W,), curvature (), tol (), blocking (2,), the metric's arrays and params; outputs the
-    next guess S' (W, D), states F (W, D), their logp (W,) and gradient (W, D), log_alpha (W,) and
-    the number of committed steps k.
+    Inputs guess S (W, D), memory (W, M), start s_0 (D,), xi (W, D), log_u (W,), probes
+    (W or 1, P, D), step_size (W,), curvature (), tol (), blocking (2,), the metric's arrays and
+    params; outputs the next guess S' (W, D) and memory, states F (W, D), their logp (W,) and
+    gradient (W, D), log_alpha (W,) and the number of committed steps k.
 
     Parameters
     ----------
@@ -107,6 +112,7 @@ def build_sweep(
     guess, xi = (pt.tensor(n, dtype=dtype, shape=(width, size)) for n in ("guess", "xi"))
     log_u, step_size = (pt.tensor(n, dtype=dtype, shape=(width,)) for n in ("log_u", "step_size"))
     start = pt.tensor("start", dtype=dtype, shape=(size,))
+    memory = pt.tensor("memory", dtype=dtype, shape=(width, spec.memory_size(size)))
     curvature, tol = (pt.tensor(n, dtype=dtype, shape=()) for n in ("curvature", "tol"))
     blocking = pt.tensor("blocking", dtype="int64", shape=(2,))
     rows = 1 if spec.rule == "exact" else width
@@ -121,10 +127,15 @@ def build_sweep(
         mapped = [*mapped, probes]
     elif spec.rule == "exact":
         shared = [probes, *shared]
-    states, logp, dlogp, log_alpha, accepted, *diagonal = batch_map(blocking, *mapped, *shared)
+    states, logp, dlogp, log_alpha, accepted, *more = batch_map(blocking, *mapped, *shared)
 
-    if diagonal:
-        moved = accepted_jacobian(diagonal[0] / _probe_weight(spec), curvature)
+    next_memory = memory
+    if spec.rule == "secant":
+        bound = secant_curvature(previous, more[0], memory, curvature)
+        moved = preconditioned_jacobian(step_size[:, None], bound, spec.n_leapfrog)
+        next_memory = pt.concatenate([previous, more[0]], axis=1)
+    elif more:
+        moved = accepted_jacobian(more[0] / _probe_weight(spec), curvature)
     else:
         moved = preconditioned_jacobian(step_size, curvature, spec.n_leapfrog)[:, None]
     jacobian = pt.switch(accepted[:, None], moved, pt.ones((), dtype=dtype))
@@ -135,9 +146,9 @@ def build_sweep(
 
     error = pt.max(pt.abs(pt.cumsum(states - guess, axis=0)), axis=1)
     committed = 1 + pt.sum(pt.cumprod((error[:-1] <= tol).astype("int64")))
-    inputs = [guess, start, xi, log_u, probes, step_size, curvature, tol, blocking]
+    inputs = [guess, memory, start, xi, log_u, probes, step_size, curvature, tol, blocking]
     inputs += [*metric.params, *density.params]
-    return Program(inputs, [next_guess, states, logp, dlogp, log_alpha, committed])
+    return Program(inputs, [next_guess, next_memory, states, logp, dlogp, log_alpha, committed])
 
 
 def _probe_weight(spec: SweepSpec) -> int:
@@ -147,7 +158,7 @@ def _probe_weight(spec: SweepSpec) -> int:
 def _transition_map(
     density: Density, spec: SweepSpec, batching: Batching, width: int | None, threaded: bool
 ) -> BatchMap:
-    """W transitions with, for the rules that need it, the summed diagonal of their Jacobians."""
+    """W transitions with what the rule needs: gradients at their starts, or summed diagonals."""
     size, dtype = density.size, density.dtype
     lead = (width,) if batching == "vectorized" else ()
     if batching == "vectorized":
@@ -161,11 +172,14 @@ def _transition_map(
     z, xi = (pt.tensor(n, dtype=dtype, shape=(*lead, size)) for n in ("z", "xi"))
     log_u, step_size = (pt.tensor(n, dtype=dtype, shape=lead) for n in ("log_u", "step_size"))
     whitened = metric.whiten(logp_dlogp)
-    moved = transition(whitened, State(z, *whitened(z)), xi, log_u, step_size, spec.n_leapfrog)
+    state = State(z, *whitened(z))
+    moved = transition(whitened, state, xi, log_u, step_size, spec.n_leapfrog)
     mapped: list[Tensor] = [z, xi, log_u, step_size]
     shared: list[Tensor] = [*metric.params, *density.params]
     outputs = [*moved.state, moved.log_alpha, moved.accepted]
-    if spec.rule != "preconditioned":
+    if spec.rule == "secant":
+        outputs += [state.dlogp]
+    elif spec.rule != "preconditioned":
         per_state = spec.rule == "stochastic"
         probe_lead = lead if per_state else (1,)
         probes = pt.tensor("probes", dtype=dtype, shape=(*probe_lead, spec.n_probes(size), size))

@@ -1,6 +1,5 @@
 """What every backend offers: stretches of chain, solved in windows or step by step."""
 
-import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
@@ -175,7 +174,7 @@ class Solver(ABC):
     """
 
     name: str
-    trial_rules: tuple[Rule, ...] = ("preconditioned", "stochastic")
+    trial_rules: tuple[Rule, ...] = ("secant", "stochastic")
     """Rules that ``jacobian="auto"`` chooses from."""
 
     def __init__(self, density: Density, spec: SweepSpec, plan: WindowPlan) -> None:
@@ -199,9 +198,9 @@ class Solver(ABC):
         return self._changed(plan=plan)
 
     def _changed(self, **attributes: Any) -> Self:
-        other = copy.copy(self)
-        for name, value in attributes.items():
-            setattr(other, name, value)
+        # Not copy.copy, which leaves behind what pickling does: the compiled programs.
+        other = object.__new__(type(self))
+        vars(other).update(self.__dict__ | attributes)
         return other
 
     def _compiled(self, key: Hashable, build: Callable[[], Any]) -> Any:

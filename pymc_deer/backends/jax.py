@@ -116,7 +116,8 @@ class JaxSolver(Solver):
                 continue
             self._batchings[self.spec.rule] = batching
             draw = self._draw_probes()
-            loop = partial(_windowed_loop, sweep, draw, self.plan.window)
+            memory_size = self.spec.memory_size(self.density.size)
+            loop = partial(_windowed_loop, sweep, draw, self.plan.window, memory_size)
             return jax.jit(loop, donate_argnums=0)
         raise _cannot_compile(failure) from failure
 
@@ -140,7 +141,7 @@ class JaxSolver(Solver):
         n_probes = self.spec.n_probes(size)
         if self.spec.rule == "exact":
             return lambda key: jnp.asarray(unit_probes(size, dtype))
-        if self.spec.rule == "preconditioned":
+        if n_probes == 0:
             return lambda key: jnp.zeros((self.plan.window, n_probes, size), dtype)
         shape = (self.plan.window, n_probes, size)
         return lambda key: jax.random.rademacher(key, shape, dtype)
@@ -256,6 +257,7 @@ def _windowed_loop(
     sweep: Callable[..., Any],
     draw_probes: Callable[[jax.Array], jax.Array],
     window: int,
+    memory_size: int,
     buffers: tuple[jax.Array, ...],
     start: jax.Array,
     xi: jax.Array,
@@ -269,11 +271,13 @@ def _windowed_loop(
     inputs: list[jax.Array],
 ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array]:
     blocking = jnp.zeros(2, int)
+    unknown = jnp.full((window, memory_size), jnp.nan, start.dtype)
 
     def advance(carry):
-        done, sweeps, guess, start, written = carry
-        guess, *rows, committed = sweep(
+        done, sweeps, guess, memory, start, written = carry
+        guess, memory, *rows, committed = sweep(
             guess,
+            memory,
             start,
             lax.dynamic_slice_in_dim(xi, done, window),
             lax.dynamic_slice_in_dim(log_u, done, window),
@@ -294,14 +298,16 @@ def _windowed_loop(
         # Slide: the guess for steps not seen before is where the window ends now.
         padded = jnp.concatenate([guess, jnp.broadcast_to(guess[-1], guess.shape)])
         guess = lax.dynamic_slice_in_dim(padded, committed, window)
-        return done + committed, sweeps + 1, guess, rows[0][committed - 1], written
+        forgotten = jnp.concatenate([memory.astype(start.dtype), unknown])
+        memory = lax.dynamic_slice_in_dim(forgotten, committed, window)
+        return done + committed, sweeps + 1, guess, memory, rows[0][committed - 1], written
 
     def unfinished(carry):
         return (carry[0] < n) & (carry[1] < max_sweeps)
 
     guess = jnp.broadcast_to(start, (window, *start.shape))
     none = jnp.zeros((), int)
-    done, sweeps, _, _, written = lax.while_loop(
-        unfinished, advance, (none, none, guess, start, buffers)
+    done, sweeps, *_, written = lax.while_loop(
+        unfinished, advance, (none, none, guess, unknown, start, buffers)
     )
     return written, done, sweeps

@@ -56,8 +56,8 @@ def run(start, xi, log_u, step_sizes, first, out_z, out_logp, out_dlogp, out_log
 """
 
 _WINDOWED = """
-def run(start, xi, log_u, step_sizes, window, max_sweeps, probe_rng, probes, curvature, tol,
-        blocking, out_z, out_logp, out_dlogp, out_log_alpha, params):
+def run(start, xi, log_u, step_sizes, window, memory, max_sweeps, probe_rng, probes, curvature,
+        tol, blocking, out_z, out_logp, out_dlogp, out_log_alpha, params):
     n = len(log_u)
     guess = np.empty((min(window, n), len(start)), dtype=start.dtype)
     guess[:] = start
@@ -66,9 +66,9 @@ def run(start, xi, log_u, step_sizes, window, max_sweeps, probe_rng, probes, cur
         width = min(window, n - done)
         end = done + width
         {draw_probes}
-        guess, states, logp, dlogp, log_alpha, committed = sweep(
-            guess[:width], start, xi[done:end], log_u[done:end], probes, step_sizes[done:end],
-            curvature, tol, blocking, *params
+        guess, memory, states, logp, dlogp, log_alpha, committed = sweep(
+            guess[:width], memory[:width], start, xi[done:end], log_u[done:end], probes,
+            step_sizes[done:end], curvature, tol, blocking, *params
         )
         k = committed.item()
         out_z[done : done + k] = states[:k]
@@ -80,8 +80,10 @@ def run(start, xi, log_u, step_sizes, window, max_sweeps, probe_rng, probes, cur
         last = guess[width - 1].copy()
         for t in range(width - k):
             guess[t] = guess[t + k]
+            memory[t] = memory[t + k]
         for t in range(width - k, width):
             guess[t] = last
+            memory[t] = np.nan
         done += k
         sweeps += 1
     return done, sweeps
@@ -97,8 +99,8 @@ class NumbaSolver(Solver):
     """Chains on the CPU, compiled by Numba; compiled code is cached on disk by PyTensor."""
 
     name = "numba"
-    # The other rule would take Numba half a minute to compile, more than it is likely to save.
-    trial_rules = ("preconditioned",)
+    # Another rule would take Numba half a minute to compile, more than it is likely to save.
+    trial_rules = ("secant",)
 
     def _sequential(
         self,
@@ -128,6 +130,7 @@ class NumbaSolver(Solver):
             start,
             *noise,
             self.plan.window,
+            self._memory(min(self.plan.window, len(noise.log_u))),
             self.plan.sweep_budget(len(noise.log_u)),
             probe_rng,
             self._probes,
@@ -192,6 +195,10 @@ class NumbaSolver(Solver):
     def _compile_sequential(self) -> Callable[..., None]:
         step = _compile(build_sequential(self.density, self.spec))
         return _compile_loop(_SEQUENTIAL, "step", step)
+
+    def _memory(self, width: int) -> np.ndarray:
+        shape = (width, self.spec.memory_size(self.density.size))
+        return np.full(shape, np.nan, dtype=self.density.dtype)
 
     @property
     def _probes(self) -> np.ndarray:

@@ -13,6 +13,7 @@ from xarray import DataTree
 
 from pymc_deer import DeerMALA
 from pymc_deer.examples import eight_schools
+from pymc_deer.metric import identity_metric
 
 
 def sample(step: Any, **changes: Any) -> DataTree:
@@ -151,6 +152,17 @@ def test_warm_up_is_narrowed_silently_and_starts_again_with_each_metric(
     windows = idata["warmup_sample_stats"]["window"].to_numpy()
     assert windows.min() < 64
     assert (np.diff(windows, axis=1) > 0).any(), "wide again after a new metric"
+
+
+def test_solvers_of_other_windows_share_what_is_compiled(starved: Any) -> None:
+    solver = starved.solver
+    sequential = solver.with_plan(solver.plan.narrowed(3))
+    assert sequential.plan.window == 1
+    before = set(solver._programs)
+    assert "sequential" in before
+    sequential.evaluate(np.zeros(10), identity_metric("dense", 10), ())
+    assert sequential._programs is solver._programs
+    assert set(solver._programs) == before
 
 
 def test_slow_mixing_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
