@@ -4,9 +4,11 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
@@ -236,13 +238,16 @@ class Solver(ABC):
         noise = Noise.of(tape, tuning.step_size, dtype)
         inputs = (*tuning.metric.astype(dtype).arrays, *params)
         n_done, n_sweeps = 0, 0
-        if self.plan.window > 1:
-            n_done, n_sweeps = self._windowed(
-                start, noise, tuning.curvature, inputs, probe_rng, buffers
-            )
-        if n_done < n:
-            state = buffers.z[n_done - 1] if n_done else start
-            self._sequential(state.copy(), noise, inputs, buffers, n_done)
+        # The matrices of one state are small: threads of BLAS only get in each other's way, and in
+        # that of other chains. Where PyMC forks, it does not limit them.
+        with self._threadpools.limit(limits=1, user_api="blas"):
+            if self.plan.window > 1:
+                n_done, n_sweeps = self._windowed(
+                    start, noise, tuning.curvature, inputs, probe_rng, buffers
+                )
+            if n_done < n:
+                state = buffers.z[n_done - 1] if n_done else start
+                self._sequential(state.copy(), noise, inputs, buffers, n_done)
         return Trajectory(
             z=buffers.z,
             logp=buffers.logp,
@@ -267,6 +272,13 @@ class Solver(ABC):
         # The ratio is 1 where logp is finite; where it is not, it says so.
         logp = trajectory.logp[0] if trajectory.log_alpha[0] == 0 else np.nan
         return float(logp), trajectory.dlogp[0]
+
+    @cached_property
+    def _threadpools(self) -> ThreadpoolController:
+        return ThreadpoolController()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_threadpools"}
 
     def bytes_per_state(self) -> int:
         """Memory that one more state in a window takes, about."""

@@ -178,7 +178,7 @@ class JaxSolver(Solver):
         return np.asarray(value, dtype=self.density.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_programs": {}, "_on_device_cache": {}, "_buffers": {}}
+        return super().__getstate__() | {"_programs": {}, "_on_device_cache": {}, "_buffers": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():

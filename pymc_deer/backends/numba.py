@@ -2,7 +2,6 @@
 
 import multiprocessing
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytensor
 from numba.core.errors import NumbaError
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
-from threadpoolctl import ThreadpoolController
 
 import pymc_deer.batch_numba
 import pymc_deer.scan_numba  # noqa: F401
@@ -140,11 +138,7 @@ class NumbaSolver(Solver):
             *buffers.arrays,
             _writeable(inputs),
         )
-        if not threaded:
-            return self._windowed_loop(threaded)(*arguments)
-        # Our threads each call BLAS; threads of its own on top would only get in the way.
-        with self._threadpools.limit(limits=1, user_api="blas"):
-            return self._windowed_loop(threaded)(*arguments)
+        return self._windowed_loop(threaded)(*arguments)
 
     def batch_gain_bound(self, params: Sequence[np.ndarray]) -> float:
         """Threads, times what matrix products gain over matrix-vector products.
@@ -207,16 +201,11 @@ class NumbaSolver(Solver):
             return unit_probes(size, dtype)
         return np.empty((1, self.spec.n_probes(size), size), dtype=dtype)
 
-    @cached_property
-    def _threadpools(self) -> ThreadpoolController:
-        return ThreadpoolController()
-
     def _scalar(self, value: float) -> np.ndarray:
         return np.asarray(value, dtype=self.density.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k != "_threadpools"}
-        return state | {"_programs": {}}
+        return super().__getstate__() | {"_programs": {}}
 
 
 def available_threads() -> int:

@@ -51,12 +51,14 @@ def test_the_checks_pass_on_the_code_itself(case):
     check_states(case)
     check_oracle_ratios(case)
     check_sweeps(case, "preconditioned")
+    check_sweeps(case, "secant")
     check_sweeps(case, "stochastic")
 
 
 def _without_kinetic_energy(original: Callable[..., kernel.Transition]):
     def mutant(density, state, xi, log_u, step_size, n_leapfrog=1):
         moved = original(density, state, xi, log_u, step_size, n_leapfrog)
+        step_size = pt.expand_dims(step_size, -1)
         proposal = state.z + step_size * (xi + step_size / 2 * state.dlogp)
         logp, dlogp = density(proposal)
         log_alpha = logp - state.logp
@@ -82,10 +84,18 @@ def test_a_wrong_acceptance_term_is_caught(case, monkeypatch):
 
 def test_a_wrong_jacobian_costs_sweeps_and_never_states(case, monkeypatch):
     """A useless linearisation is caught by the sweeps it takes; the states stay exact."""
-    monkeypatch.setattr(sweep, "preconditioned_jacobian", lambda *_: pt.constant(0.0))
+    monkeypatch.setattr(
+        sweep, "preconditioned_jacobian", lambda step_size, *_: pt.zeros_like(step_size)
+    )
     check_states(case)
     with pytest.raises(AssertionError):
         check_sweeps(case, "preconditioned")
+
+
+def test_a_secant_that_sees_no_curvature_is_caught(case, monkeypatch):
+    monkeypatch.setattr(sweep, "secant_curvature", lambda previous, *_: pt.zeros_like(previous))
+    with pytest.raises(AssertionError):
+        check_sweeps(case, "secant")
 
 
 def test_a_wrong_sign_of_the_hessian_is_caught(case, monkeypatch):
