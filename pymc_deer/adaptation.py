@@ -125,8 +125,6 @@ class Warmup:
         Transitions for each recorded draw, now.
     tuned_steps_per_draw
         The same once warm-up is over.
-    autocorrelation_time
-        Of the slowest coordinate, in transitions, as seen in the last window; 0 if not seen.
     """
 
     tuning: Tuning
@@ -140,7 +138,6 @@ class Warmup:
     position: int = 0
     accepted: float = 0.0
     seen: int = 0
-    autocorrelation_time: float = 0.0
     window: WarmupWindow = field(default_factory=WarmupWindow)
 
     @property
@@ -196,7 +193,6 @@ class Warmup:
     def _end_window(self) -> None:
         time = self.window.autocorrelation_time()
         if self.adapts_steps and time is not None:
-            self.autocorrelation_time = time
             self.tuned_steps_per_draw = steps_per_draw(time)
         if self.adapts_metric:
             self.tuning = replace(self.tuning, metric=self.window.estimate(self.tuning.metric))

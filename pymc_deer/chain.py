@@ -11,17 +11,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_deer.adaptation import MAX_STEPS_PER_DRAW, Warmup, acceptance_rates
+from pymc_deer.adaptation import Warmup, acceptance_rates
 from pymc_deer.backends.base import Solver, Trajectory, Tuning
+from pymc_deer.mixing import BatchMeans
 from pymc_deer.noise import Tape, draw_tape
 from pymc_deer.status import narrowed_window, slow_mixing
 
 _DIVERGENCE = 1000.0
 """Energy error from which a transition counts as divergent, as in PyMC and Stan."""
 
-_SLOW = 4.0
-"""Autocorrelation time, in units of the most transitions a draw may take, from which the user is
-told: a recorded draw is then worth less than a quarter of an independent one."""
+_SLOW = 10.0
+"""Autocorrelation time, in draws kept, from which the user is told: 1000 draws are then worth fewer
+than the 100 that R-hat and effective sample sizes need of each chain."""
+
+_ENOUGH_DRAWS = 200
+"""Draws from which such an autocorrelation time can be told from a lack of draws."""
 
 _STEP_SIZE_TRIALS = 50
 """Halvings or doublings of the first step size: 2^-50 is as good as 0."""
@@ -68,7 +72,7 @@ class ChainRecord:
     narrowing
         How many times the window was narrowed because its sweeps ran out.
     warned
-        Whether the user has been told what is wrong with the draws kept.
+        Whether the user has been told that windows were too wide.
     """
 
     x: np.ndarray
@@ -113,6 +117,7 @@ class Chain:
         self.solver = solver
         self.record = record
         self._solved: SolvedStretch | None = None
+        self._kept = BatchMeans()
 
     @property
     def position(self) -> np.ndarray:
@@ -184,10 +189,12 @@ class Chain:
             self._solved = self._solve(params)
         i = record.handed_out
         x, stats = self._solved.draw(i), self._statistics(self._solved, i, tuning)
-        stats["warning"] = None if tuning else self._first_warning()
         record.handed_out += 1
+        if not tuning:
+            self._kept.add(x)
         if record.handed_out == record.stretch_draws:
             self._commit()
+        stats["warning"] = None if tuning else self._warning()
         return x, stats
 
     def _choose_length(self, tuning: bool, alone: bool) -> int:
@@ -260,19 +267,18 @@ class Chain:
         record.stretch_draws, record.handed_out = 0, 0
         self._solved = None
 
-    def _first_warning(self) -> str | None:
-        """What the user should know about the draws kept; said once."""
-        record = self.record
-        if record.warned:
-            return None
-        messages = []
-        if record.narrowing:
+    def _warning(self) -> str | None:
+        """What the user should know about the draws kept: each thing once."""
+        record, messages = self.record, []
+        if record.narrowing and not record.warned:
             plans = self.solver.plan, self._narrowed_solver.plan
             messages.append(narrowed_window(*(plan.window for plan in plans)))
-        time = record.warmup.autocorrelation_time
-        if time > _SLOW * MAX_STEPS_PER_DRAW:
-            messages.append(slow_mixing(time, MAX_STEPS_PER_DRAW))
-        record.warned = bool(messages)
+            record.warned = True
+        n = self._kept.count
+        if record.n_draws_left == 0 and n >= _ENOUGH_DRAWS:
+            time = self._kept.autocorrelation_time()
+            if time > _SLOW:
+                messages.append(slow_mixing(n, n / time, record.warmup.steps_per_draw))
         return " ".join(messages) or None
 
     def _statistics(self, solved: SolvedStretch, i: int, tuning: bool) -> dict[str, object]:

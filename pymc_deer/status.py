@@ -45,11 +45,11 @@ def narrowed_window(window: int, narrowed: int) -> str:
     )
 
 
-def slow_mixing(time: float, most: int) -> str:
-    """What to say when a recorded draw is worth far less than an independent one."""
+def slow_mixing(n_draws: int, effective: float, steps_per_draw: int) -> str:
+    """What to say when draws are worth far fewer independent ones."""
     return (
-        f"The slowest direction needs about {time:.0f} MALA transitions for one independent draw, "
-        f"and a recorded draw has at most {most}: expect few effective draws, and trust them only "
-        "if R-hat and the effective sample sizes are good. Try a non-centred form of the model, or "
-        "NUTS, pm.sample(), whose transitions are longer."
+        f"The {n_draws} draws of this chain are worth about {effective:.0f} independent ones in "
+        f"the slowest direction, although each is {steps_per_draw} MALA transitions from the one "
+        "before: too few to trust. Try a non-centred form of the model, or NUTS, pm.sample(), "
+        "whose transitions are longer."
     )

@@ -8,9 +8,7 @@ from pymc_deer.backends.base import Trajectory
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import Moments, estimate_metric
 from pymc_deer.metric_low_rank import Sample, estimate_low_rank
-
-_DOUBTLESS = 0.6
-"""Correlation of successive batch means that some 20 independent ones show once in 300 windows."""
+from pymc_deer.mixing import autocorrelation_time
 
 
 @dataclass
@@ -51,27 +49,12 @@ class WarmupWindow:
     def autocorrelation_time(self) -> float | None:
         """Integrated autocorrelation time of the slowest coordinate, in transitions.
 
-        By batch means (Geyer 1992), a batch for every stretch; None from fewer than two. The
-        means of too short batches are correlated themselves, and add their own autocorrelation.
+        A batch for every stretch; None from fewer than two.
         """
         if self.moments is None or len(self.means) < 2:
             return None
-        means = np.array(self.means)
-        length = self.moments.count / len(means)
-        within = np.maximum(self.moments.z_variance, np.finfo(float).tiny)
-        times = length * np.var(means, axis=0, ddof=1) / within
-        slowest = int(np.argmax(times))
-        return float(times[slowest]) * _autocorrelation_of_means(means[:, slowest])
-
-
-def _autocorrelation_of_means(means: np.ndarray) -> float:
-    """Their integrated autocorrelation time as an AR(1), if there is no doubt of it; else 1."""
-    centred = means - means.mean()
-    total = float(np.sum(centred**2))
-    correlation = float(np.sum(centred[1:] * centred[:-1])) / total if total > 0 else 0.0
-    if correlation < _DOUBTLESS:
-        return 1.0
-    return (1.0 + correlation) / (1.0 - correlation)
+        length = self.moments.count / len(self.means)
+        return autocorrelation_time(np.array(self.means), length, self.moments.z_variance)
 
 
 def _merged(before: Moments | None, batch: Moments) -> Moments:

@@ -165,18 +165,23 @@ def test_solvers_of_other_windows_share_what_is_compiled(starved: Any) -> None:
     assert set(solver._programs) == before
 
 
-def test_slow_mixing_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    step = new_step(window=1)
-    step.setup_chain(np.random.default_rng(0), 0, 5)
-    step.record.warmup.autocorrelation_time = 900.0
-    point, warnings = step.model.initial_point(), []
-    step.stop_tuning()
-    for _ in range(5):
-        point, [stats] = step.step(point)
-        warnings.append(stats["warning"])
-    assert "needs about 900 MALA transitions" in warnings[0].message
-    assert "non-centred" in warnings[0].message
-    assert warnings[1:] == [None] * 4
+def test_slow_mixing_is_said_with_the_last_draw(caplog: pytest.LogCaptureFixture) -> None:
+    with pm.Model():
+        pm.Normal("x", shape=2)
+        # A scale that is wrong by a factor of 100 makes one coordinate crawl.
+        crawling = DeerMALA(
+            backend="jax", window=1, metric=np.array([1.0, 1e-4]), steps_per_draw=1, step_size=0.5
+        )
+        lively = DeerMALA(backend="jax", window=1, metric=np.ones(2), steps_per_draw=8)
+    with caplog.at_level(logging.WARNING):
+        sample(crawling, draws=400)
+    messages = [record.message for record in caplog.records]
+    assert sum("draws of this chain are worth about" in m for m in messages) == 2
+    assert any("non-centred" in m for m in messages)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        sample(lively, draws=400)
+    assert not any("worth about" in record.message for record in caplog.records)
 
 
 def test_jitter_varies_the_step_size_and_keeps_the_posterior() -> None:

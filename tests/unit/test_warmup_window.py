@@ -44,16 +44,6 @@ def test_autocorrelation_time_of_the_slowest_coordinate(phi: float, kind: Metric
     assert truth / 2 <= time <= truth * 2
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_chains_slower_than_a_batch_are_seen(seed: int) -> None:
-    slow = filled(autoregressive(0.9995, 6000, seed)[:, None], 20).autocorrelation_time()
-    usual = filled(autoregressive(0.9, 6000, seed)[:, None], 20).autocorrelation_time()
-    assert slow is not None
-    assert usual is not None
-    assert slow > 500
-    assert usual < 60
-
-
 def test_one_stretch_says_nothing_about_correlation() -> None:
     assert WarmupWindow().autocorrelation_time() is None
     assert filled(np.zeros((10, SIZE)), 1).autocorrelation_time() is None

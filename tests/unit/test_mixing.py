@@ -1,0 +1,39 @@
+"""Autocorrelation times by batch means, whatever number of rows comes."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_deer.mixing import BatchMeans
+from tests.unit.test_warmup_window import autoregressive
+
+
+def fed(rows: np.ndarray) -> BatchMeans:
+    batches = BatchMeans()
+    for row in rows:
+        batches.add(row)
+    return batches
+
+
+@pytest.mark.parametrize("n", [1, 2, 39, 40, 41, 1000, 1023])
+def test_batches_cover_the_rows(n: int) -> None:
+    rows = np.random.default_rng(0).normal(5.0, 2.0, (n, 3))
+    batches = fed(rows)
+    assert batches.count == n
+    assert len(batches.sums) == -(-n // batches.length) <= 40
+    assert n < 40 or len(batches.sums) >= 20
+    assert_allclose(np.sum(batches.sums, axis=0), rows.sum(axis=0))
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.6, 0.9])
+def test_time_of_the_slowest_coordinate(phi: float) -> None:
+    slow, fast = autoregressive(phi, 20_000), np.random.default_rng(1).normal(size=20_000)
+    truth = (1 + phi) / (1 - phi)
+    time = fed(np.column_stack([fast, slow])).autocorrelation_time()
+    assert truth / 2 <= time <= truth * 2
+
+
+def test_a_chain_that_hardly_moves() -> None:
+    assert fed(autoregressive(0.999, 1000)[:, None]).autocorrelation_time() > 10
+    assert fed(np.ones((100, 2))).autocorrelation_time() == 0.0
+    assert fed(np.ones((1, 2))).autocorrelation_time() == 0.0
