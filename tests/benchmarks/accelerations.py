@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_deer.backends.base import Solver
 from pymc_deer.examples import breast_cancer, correlated_logistic, eight_schools, radon
 from tests.benchmarks.measure import Warmed, warm_up, write
 from tests.benchmarks.trial_rules import (
@@ -45,9 +46,9 @@ TWO_THEN_LESS = (*[2.0] * 10, 1.25)
 Setting = tuple[str, Callable[[Problem], Rule], dict[str, Any]]
 
 
-def mean_curvature(case: Warmed, step_size: float) -> np.ndarray:
+def mean_curvature(case: Warmed, step_size: float, solver: Solver) -> np.ndarray:
     """The mean of -H (D, D), whitened, by least squares from a pilot run's moves and gradients."""
-    pilot = run(sequential_solver(case, PILOT), case, step_size, tape_of(case, 99, PILOT))
+    pilot = run(solver, case, step_size, tape_of(case, 99, PILOT))
     moves, bends = np.diff(pilot.z, axis=0), -np.diff(pilot.dlogp, axis=0)
     fitted = np.linalg.lstsq(moves, bends)[0]
     return (fitted + fitted.T) / 2
@@ -97,8 +98,9 @@ def settings(mean: np.ndarray) -> list[Setting]:
 
 def measure(case: Warmed, name: str) -> list[dict[str, object]]:
     """Sweeps for every window and setting."""
-    step_size = step_size_for(case, TARGET)
-    tried, rows = settings(mean_curvature(case, step_size)), []
+    solver = sequential_solver(case, PILOT)
+    step_size = step_size_for(case, TARGET, solver)
+    tried, rows = settings(mean_curvature(case, step_size, solver)), []
     for width in WINDOWS:
         problem = Problem(case, step_size, width)
         tapes = [tape_of(case, seed, N + 2 * width) for seed in TAPES]

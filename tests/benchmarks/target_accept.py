@@ -67,7 +67,7 @@ def measure(case: Warmed, name: str) -> list[dict[str, Any]]:
     }
     rows = []
     for target in TARGETS:
-        step_size = step_size_for(case, target)
+        step_size = step_size_for(case, target, sequential)
         runs = np.array([least_ess(case, sequential, step_size, seed) for seed in SEEDS])
         ess = runs[:, 0].mean()
         row: dict[str, Any] = {

@@ -206,9 +206,9 @@ def tape_of(case: Warmed, seed: int, n: int) -> Tape:
     return draw_tape(normal, uniform, n, case.density.size)
 
 
-def step_size_for(case: Warmed, target: float, n: int = 4000) -> float:
+def step_size_for(case: Warmed, target: float, solver: Solver, n: int = 4000) -> float:
     """The step size with mean acceptance `target` on one tape, by bisection to one per cent."""
-    tape, solver = tape_of(case, 11, n), sequential_solver(case, n)
+    tape = tape_of(case, 11, n)
     low, high = 0.05, 3.0
     while high > 1.01 * low:
         middle = float(np.sqrt(low * high))
