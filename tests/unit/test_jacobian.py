@@ -17,7 +17,7 @@ def seen(previous: np.ndarray, dlogp: np.ndarray, memory: np.ndarray) -> np.ndar
     inputs[0] = pt.tensor("previous", dtype="float64", shape=(None, 4))
     curvature = secant_curvature(*inputs, pt.constant(1.25, dtype="float64"))
     function = pytensor.function(inputs, curvature, mode="FAST_COMPILE")
-    return function(previous, dlogp, memory)
+    return np.asarray(function(previous, dlogp, memory))
 
 
 def test_the_secant_is_the_curvature_of_a_gaussian_within_bounds() -> None:
