@@ -9,7 +9,7 @@ leapfrog steps in whitened coordinates, with c >= 1 the curvature bound:
 ``secant``
     The same with a curvature for each step and coordinate: minus the change of the gradient over
     the change of the state since the sweep before (a diagonal secant; Dennis and Schnabel 1996,
-    chapter 8), within [0.7, 2]. c where nothing moved yet. No Hessian-vector product either.
+    chapter 8), within [0.7, 3]. c where nothing moved yet. No Hessian-vector product either.
 ``stochastic``
     :math:`1 - c\,(1 - \mathrm{mean}_p\, v_p \odot J v_p)` with Rademacher probes v (Hutchinson's
     estimate of the diagonal; Bekas, Kokiopoulou and Saad 2007): L Hessian-vector products a probe.
@@ -31,7 +31,7 @@ from pymc_deer.typing import Tensor
 Rule = Literal["preconditioned", "secant", "stochastic", "exact"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
-_SECANT_RANGE = (0.7, 2.0)
+_SECANT_RANGE = (0.7, 3.0)
 """Whitened curvatures that a secant is believed to show: outside lie steps that crossed a bend."""
 
 Hvp = Callable[[Tensor, Tensor], Tensor]

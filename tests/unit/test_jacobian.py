@@ -24,7 +24,7 @@ def test_the_secant_is_the_curvature_of_a_gaussian_within_bounds() -> None:
     rng = np.random.default_rng(0)
     before, now = rng.normal(size=(2, 3, 4))
     memory = np.hstack([before, -CURVATURES * before])
-    expected = np.broadcast_to([0.7, 0.9, 1.6, 2.0], (3, 4))
+    expected = np.broadcast_to([0.7, 0.9, 1.6, 3.0], (3, 4))
     assert_allclose(seen(now, -CURVATURES * now, memory), expected, rtol=1e-10)
 
 
