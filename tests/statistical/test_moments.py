@@ -5,6 +5,7 @@ and arviz's diagnostics.
 """
 
 import logging
+from collections.abc import Container, Iterable
 from typing import Any
 
 import pandas as pd
@@ -33,9 +34,19 @@ QUICK = {
 }
 """Models compared in every test run; the others take minutes."""
 
-AGREEING = [
-    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TRACTABLE
-]
+BOTH = {*QUICK, "radon_slopes", "stochastic_volatility"}
+"""Models run on every backend: the quick ones, and those with a low-rank metric. Backends agree
+state by state (``tests/equivalence``), and Numba compiles the others for a minute each."""
+
+
+def cases(names: Iterable[str], quick: Container[str] = ()) -> list[Any]:
+    """Model and backend; slow unless the model is quick."""
+    return [
+        pytest.param(name, backend, marks=() if name in quick else pytest.mark.slow)
+        for name in names
+        for backend in (BACKENDS if name in BOTH else BACKENDS[-1:])
+    ]
+
 
 SEED = 20_250_102
 
@@ -54,8 +65,7 @@ def sample(model: pm.Model, **deer_options: Any) -> pd.DataFrame:
     return summarise(idata, model)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", AGREEING)
+@pytest.mark.parametrize(("name", "backend"), cases(TRACTABLE, QUICK))
 def test_posterior_agrees_with_nuts(name: str, backend: str) -> None:
     check_run(sample(TRACTABLE[name](), backend=backend), load_reference(name))
 
@@ -75,9 +85,7 @@ def test_posterior_of_windowed_run_agrees_with_nuts(backend: str) -> None:
         check_moments(run, reference.assign(sd=1.2 * reference["sd"]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize(("name", "backend"), cases(HARD))
 def test_hard_models_converge_or_say_so(
     name: str, backend: str, caplog: pytest.LogCaptureFixture
 ) -> None:
