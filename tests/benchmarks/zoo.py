@@ -113,6 +113,26 @@ def merge(*rows: dict[str, object]) -> list[dict[str, object]]:
     return [last[key] for key in itertools.product(MODELS, SAMPLERS) if key in last]
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """The results in Markdown."""
+    columns = {
+        "model": "model",
+        "D": "dimension",
+        "sampler": "sampler",
+        "R-hat": "max_r_hat",
+        "min bulk ESS": "min_ess_bulk",
+        "mean, MCSE": "largest_deviation_mean",
+        "sd, MCSE": "largest_deviation_sd",
+        "ESS per 1000 gradients": "ess_per_1000_gradients",
+        "seconds": "seconds_sampling",
+        "divergences": "divergences",
+    }
+    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
+    lines += [" | ".join(str(row[field]) for field in columns.values()) for row in rows]
+    body = "\n".join(f"| {line} |" for line in lines)
+    return f"<!-- made by python -m tests.benchmarks.zoo -->\n\n{body}\n"
+
+
 def main() -> None:
     """Run what the command line names, and write the table after every run."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -122,7 +142,9 @@ def main() -> None:
     for name in arguments.names or MODELS:
         for sampler in [arguments.backend] if arguments.backend else SAMPLERS:
             old = stored_rows()
-            write("zoo", merge(*old, measure(name, sampler)), old)
+            rows = merge(*old, measure(name, sampler))
+            write("zoo", rows, old)
+            (RESULTS / "zoo.md").write_text(table(rows))
 
 
 if __name__ == "__main__":
