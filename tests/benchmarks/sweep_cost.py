@@ -1,6 +1,6 @@
 """Cost of a Newton sweep: ``uv run python -m tests.benchmarks.sweep_cost``.
 
-The ratio of one sweep (HVP-free rule, dense metric, scan, residuals and all) to two evaluations of
+The ratio of one sweep (``secant`` rule, dense metric, scan, residuals and all) to two evaluations of
 the batched logp and gradient of the same width, by the same backend with the same blocking and
 threads, in interleaved pairs. Target: at most 1.2 for N * D >= 25,000.
 """
@@ -51,16 +51,18 @@ def measure(backend: str, n: int, size: int, width: int) -> dict[str, object]:
     z = 0.05 * rng.normal(size=(width, size))
     metric = identity_metric("dense", size)
     noise = [rng.normal(size=(width, size)), np.log(rng.random(width))]
-    scalars = [np.asarray(v) for v in (0.05, 1.5, 1e-6)]
+    step_sizes, scalars = np.full(width, 0.05), [np.asarray(v) for v in (1.5, 1e-6)]
     blocking = np.array([numba_backend._BLOCK, numba_backend.available_threads()])
-    probes = np.zeros((width, 0, size))
+    memory, probes = np.full((width, 2 * size), np.nan), np.zeros((width, 0, size))
     sweep_arguments = [
-        z, z[0], *noise, probes, *scalars, blocking, metric.mu, metric.factor, *params
+        z, memory, z[0], *noise, probes, step_sizes, *scalars, blocking, *metric.arrays, *params
     ]  # fmt: skip
     run = _jax_runner if backend == "jax" else _numba_runner
     fixed = width if backend == "jax" else None
     threaded = bool(blocking[1] > 1)
-    program = build_sweep(density, SweepSpec("dense"), "vectorized", width=fixed, threaded=threaded)
+    program = build_sweep(
+        density, SweepSpec("dense", "secant"), "vectorized", width=fixed, threaded=threaded
+    )
     sweep = run(program, sweep_arguments)
     gradient = run(build_gradient(density, fixed, threaded=threaded), [z, blocking, *params])
 
