@@ -17,6 +17,7 @@ from pymc_deer.adaptation import Warmup
 from pymc_deer.backends.base import Solver, Tuning, WindowPlan
 from pymc_deer.chain import Chain, ChainRecord, Streams
 from pymc_deer.jacobian import Rule
+from pymc_deer.noise import Tape
 from pymc_deer.status import BackendError
 
 DEFAULT_RULE: Rule = "secant"
@@ -29,6 +30,9 @@ number of sweeps that the chains will need."""
 _PILOT_SECONDS = 10.0
 _TRIAL_SECONDS = 0.5
 """Time for the pilot chain, and for its transitions that are then solved in every way."""
+
+_WINDOW_SECONDS = 5.0
+"""Time that the transitions of one window may take step by step, for that width to be tried."""
 
 _TRIAL_LENGTHS = (128, 1024)
 _CAPACITY = 256
@@ -182,19 +186,20 @@ class Trials:
         """Transitions to solve in each way."""
         return int(np.clip(_TRIAL_SECONDS / self.sequential_seconds, *_TRIAL_LENGTHS))
 
-    def fits_memory(self, window: int) -> bool:
-        """Whether windows of this width take a modest share of what is free."""
+    def fits(self, window: int) -> bool:
+        """Whether windows of this width take a modest share of the memory free, and of time."""
         needed = window * self.solver.bytes_per_state()
-        return needed <= _MEMORY_SHARE * self.solver.free_memory()
+        in_memory = needed <= _MEMORY_SHARE * self.solver.free_memory()
+        return in_memory and window * self.sequential_seconds <= _WINDOW_SECONDS
 
     def break_even(self, window: int, rule: Rule) -> float:
         """Sweeps that take as long as the transitions of one window do step by step."""
-        n_sweeps = 3
-        solver = self._windowed(window, rule, n_sweeps)
-        self._solve(solver, window, DEFAULT_CURVATURE)
-        seconds, n_swept, _ = min(self._solve(solver, window, DEFAULT_CURVATURE) for _ in range(3))
-        sequential = (window - n_swept) * self.sequential_seconds
-        return window * self.sequential_seconds * n_sweeps / max(seconds - sequential, 1e-7)
+        solver, n_sweeps = self._windowed(window, rule, None), 3
+        # Where nothing is accepted the first guess is right: one sweep for each window.
+        tape = replace(self._tape(n_sweeps * window), log_u=np.full(n_sweeps * window, np.inf))
+        self._solve_tape(solver, tape[:2], DEFAULT_CURVATURE)
+        seconds, _, _ = min(self._solve_tape(solver, tape, DEFAULT_CURVATURE) for _ in range(3))
+        return window * self.sequential_seconds * n_sweeps / seconds
 
     def run(self, window: int, rule: Rule, max_sweeps: int | None) -> Trial:
         """The best bound c for one width and rule, in at most so many sweeps a window."""
@@ -216,15 +221,21 @@ class Trials:
         return self.solver.with_rule(rule).with_plan(plan)
 
     def _solve(self, solver: Solver, n: int, curvature: float) -> tuple[float, int, int]:
-        """Seconds, transitions solved in windows, and sweeps."""
+        """Seconds, transitions solved in windows, and sweeps, for the first n transitions."""
+        return self._solve_tape(solver, self._tape(n), curvature)
+
+    def _tape(self, n: int) -> Tape:
         streams = Streams.spawn(np.random.default_rng(1))
-        tape = streams.tape(n, len(self.pilot.z), self.pilot.tuning.jitter)
+        return streams.tape(n, len(self.pilot.z), self.pilot.tuning.jitter)
+
+    def _solve_tape(self, solver: Solver, tape: Tape, curvature: float) -> tuple[float, int, int]:
         tuning = replace(self.pilot.tuning, curvature=curvature)
         z, swept, sweeps = self.pilot.z, 0, 0
+        probes = np.random.default_rng(2)
         start = time.perf_counter()
-        for first in range(0, n, solver.plan.capacity):
+        for first in range(0, len(tape), solver.plan.capacity):
             piece = tape[first : first + solver.plan.capacity]
-            solved = solver.solve(z, piece, tuning, self.pilot.params, streams.probes)
+            solved = solver.solve(z, piece, tuning, self.pilot.params, probes)
             z = solved.z[-1]
             swept += len(solved) - solved.n_fallback
             sweeps += solved.n_sweeps
@@ -261,7 +272,7 @@ def choose_window(trials: Trials, rules: Sequence[Rule], device: str) -> Calibra
         ``cpu`` or ``gpu``.
     """
     sequential = trials.sequential
-    widths = [w for w in _WIDTHS[device] if trials.fits_memory(w)]
+    widths = [w for w in _WIDTHS[device] if trials.fits(w)]
     found = _search(trials, widths, rules[0])
     best = min([sequential, *found], key=_time)
     if _WORTH_LEAVING * best.microseconds > sequential.microseconds:

@@ -1,7 +1,7 @@
 """Cost of a Newton sweep: ``uv run python -m tests.benchmarks.sweep_cost``.
 
-The ratio of one sweep (``secant`` rule, dense metric, scan, residuals and all) to two evaluations of
-the batched logp and gradient of the same width, by the same backend with the same blocking and
+The ratio of one sweep (``secant`` rule, dense metric, scan, residuals and all) to two evaluations
+of the batched logp and gradient of the same width, by the same backend with the same blocking and
 threads, in interleaved pairs. Target: at most 1.2 for N * D >= 25,000.
 """
 

@@ -38,7 +38,7 @@ class ScriptedTrials:
     def sequential(self) -> Trial:
         return Trial(1, "preconditioned", 1.5, None, 0.0, SEQUENTIAL)
 
-    def fits_memory(self, window: int) -> bool:
+    def fits(self, window: int) -> bool:
         return window <= self.memory
 
     def break_even(self, window: int, rule: Rule) -> float:
@@ -150,5 +150,5 @@ def test_nothing_is_measured_where_no_batch_could_pay() -> None:
 
 
 def test_trials_is_what_the_script_stands_for() -> None:
-    for name in ("sequential", "fits_memory", "break_even", "run"):
+    for name in ("sequential", "fits", "break_even", "run"):
         assert hasattr(Trials, name)
