@@ -15,7 +15,7 @@ from pymc_deer.warmup_window import WarmupWindow
 WARMUP_STEPS_PER_DRAW = 10
 """Transitions for each recorded draw of warm-up when ``steps_per_draw`` is ``auto``."""
 
-MAX_STEPS_PER_DRAW = 64
+_MAX_STEPS_PER_DRAW = 64
 """Most transitions for a recorded draw: beyond it, longer transitions are the better cure."""
 
 _FIRST_WINDOW = 50
@@ -245,4 +245,4 @@ def acceptance_rates(log_alpha: np.ndarray) -> np.ndarray:
 
 def steps_per_draw(autocorrelation_time: float) -> int:
     """Transitions after which a draw of the slowest coordinate is worth half an independent one."""
-    return int(np.clip(round(autocorrelation_time / 2), 1, MAX_STEPS_PER_DRAW))
+    return int(np.clip(round(autocorrelation_time / 2), 1, _MAX_STEPS_PER_DRAW))

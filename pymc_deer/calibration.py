@@ -230,16 +230,11 @@ class Trials:
 
     def _solve_tape(self, solver: Solver, tape: Tape, curvature: float) -> tuple[float, int, int]:
         tuning = replace(self.pilot.tuning, curvature=curvature)
-        z, swept, sweeps = self.pilot.z, 0, 0
         probes = np.random.default_rng(2)
         start = time.perf_counter()
-        for first in range(0, len(tape), solver.plan.capacity):
-            piece = tape[first : first + solver.plan.capacity]
-            solved = solver.solve(z, piece, tuning, self.pilot.params, probes)
-            z = solved.z[-1]
-            swept += len(solved) - solved.n_fallback
-            sweeps += solved.n_sweeps
-        return time.perf_counter() - start, swept, sweeps
+        solved = solver.run(self.pilot.z, tape, tuning, self.pilot.params, probes)
+        seconds = time.perf_counter() - start
+        return seconds, len(solved) - solved.n_fallback, solved.n_sweeps
 
 
 def window_plan(window: int, max_sweeps: int | None, tol: float) -> WindowPlan:

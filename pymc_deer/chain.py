@@ -219,7 +219,8 @@ class Chain:
         tuning = record.warmup.tuning
         tape = streams.tape(record.stretch_draws * steps, len(record.x), tuning.jitter)
         solver = self._narrowed_solver
-        trajectory = self._run(solver, tape, tuning, params, streams)
+        z = tuning.metric.to_z(record.x)
+        trajectory = solver.run(z, tape, tuning, params, streams.probes)
         return SolvedStretch(trajectory, tuning, solver.plan.window, steps, streams)
 
     @property
@@ -228,23 +229,6 @@ class Chain:
         if self.record.narrowing == 0:
             return self.solver
         return self.solver.with_plan(self.solver.plan.narrowed(self.record.narrowing))
-
-    def _run(
-        self,
-        solver: Solver,
-        tape: Tape,
-        tuning: Tuning,
-        params: Sequence[np.ndarray],
-        streams: Streams,
-    ) -> Trajectory:
-        """Solve the tape, in as many calls as the solver's capacity asks for."""
-        z = tuning.metric.to_z(self.record.x)
-        pieces = []
-        for first in range(0, len(tape), solver.plan.capacity):
-            piece = tape[first : first + solver.plan.capacity]
-            pieces.append(solver.solve(z, piece, tuning, params, streams.probes))
-            z = pieces[-1].z[-1]
-        return pieces[0] if len(pieces) == 1 else Trajectory.joined(pieces)
 
     def _commit(self) -> None:
         """Move the record past the draws that are out."""

@@ -21,7 +21,7 @@ from pymc_deer.calibration import (
     run_pilot,
     window_plan,
 )
-from pymc_deer.density import Density
+from pymc_deer.density import Density, Point
 from pymc_deer.jacobian import Rule
 from pymc_deer.metric import MetricKind, identity_metric
 from pymc_deer.options import BackendName, Options
@@ -98,18 +98,16 @@ def prepare(
     tol = options.tol or _DEFAULT_TOL[density.dtype]
     solver = make_solver(backend, density, spec, window_plan(1, options.max_sweeps, tol))
     point = model.initial_point()
-    x, params = density.layout.ravel(point, density.dtype), density.param_values(point)
-    identity = identity_metric(kind, density.size)
-    solver.evaluate(x, identity, params)
-
     calibration = calibration or _as_asked(options, alone=alone)
     if calibration is None:
         device = "gpu" if runs_on_gpu(backend) else "cpu"
-        calibration = _measured(options, solver, model, rules or solver.trial_rules, device)
+        allowed = rules or solver.trial_rules
+        calibration = _measured(options, solver, model, point, allowed, device)
     solver = solver.with_rule(calibration.jacobian).with_plan(
         window_plan(calibration.window, calibration.max_sweeps, tol)
     )
-    solver.evaluate(x, identity, params)
+    x = density.layout.ravel(point, density.dtype)
+    solver.evaluate(x, identity_metric(kind, density.size), density.param_values(point))
     return Prepared(solver, calibration)
 
 
@@ -136,32 +134,27 @@ def _given(rule: str) -> Rule | None:
 
 
 def _measured(
-    options: Options, solver: Solver, model: Model, rules: Sequence[Rule], device: str
+    options: Options,
+    solver: Solver,
+    model: Model,
+    point: Point,
+    rules: Sequence[Rule],
+    device: str,
 ) -> Calibration:
     """What a pilot chain finds fastest."""
-    density = solver.density
-    point = model.initial_point()
-    params = density.param_values(point)
-    identity = identity_metric(solver.spec.metric, density.size)
+    params = solver.density.param_values(point)
+    curvature = options.curvature or DEFAULT_CURVATURE
     if options.window == "auto" and (ruled_out := rule_windows_out(solver, params)):
         return ruled_out
     try:
-        start = find_start(
-            model,
-            density.layout,
-            point,
-            lambda at: solver.evaluate(at, identity, params),
-            np.random.default_rng(0),
-        )
+        start = find_start(model, solver, point, params, np.random.default_rng(0))
     except StartError as error:
         # The chains may be given better starting values; if not, they will say so.
         window = 1 if options.window == "auto" else options.window
-        curvature = options.curvature or DEFAULT_CURVATURE
         reason = f"No pilot chain could start. {error}"
         return Calibration(window, rules[0], curvature, options.max_sweeps, reason)
-    curvature = options.curvature or DEFAULT_CURVATURE
-    warmup = new_warmup(options, density.size, PILOT_DRAWS, curvature)
-    pilot = run_pilot(solver, start.astype(density.dtype), warmup, params)
+    warmup = new_warmup(options, solver.density.size, PILOT_DRAWS, curvature)
+    pilot = run_pilot(solver, start, warmup, params)
     curvatures = None if options.curvature is None else (options.curvature,)
     trials = Trials(solver, pilot, curvatures)
     if options.window == "auto":

@@ -1,11 +1,13 @@
 """Where a chain starts: jittered unless the user said where, and only where logp is finite."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 from pymc.model import Model
 
-from pymc_deer.density import Layout, Point
+from pymc_deer.backends.base import Solver
+from pymc_deer.density import Point
+from pymc_deer.metric import identity_metric
 from pymc_deer.status import StartError
 
 _RETRIES = 10
@@ -14,12 +16,12 @@ _RETRIES = 10
 
 def find_start(
     model: Model,
-    layout: Layout,
+    solver: Solver,
     point: Point,
-    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    params: Sequence[np.ndarray],
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """A starting state of shape (D,).
+    """A starting state of shape (D,), in the density's dtype.
 
     PyMC jitters the starting points of NUTS and of no other step method. Here the variables that
     stand at the model's default are moved by U(-1, 1), so that chains start apart; those that
@@ -29,14 +31,16 @@ def find_start(
     ----------
     point
         Where PyMC would start.
-    evaluate
-        Logp and gradient at a state.
+    solver, params
+        What evaluates logp and its gradient there, with the density's parameters.
 
     Raises
     ------
     StartError
         Naming the terms of logp that are not finite.
     """
+    layout, dtype = solver.density.layout, solver.density.dtype
+    identity = identity_metric(solver.spec.metric, layout.size)
     default = model.initial_point()
     x = layout.ravel(point, "float64")
     free = np.concatenate(
@@ -48,9 +52,9 @@ def find_start(
     candidate = x
     for _ in range(_RETRIES if free.any() else 1):
         candidate = np.where(free, x + rng.uniform(-1.0, 1.0, len(x)), x)
-        logp, dlogp = evaluate(candidate)
+        logp, dlogp = solver.evaluate(candidate, identity, params)
         if np.isfinite(logp) and np.isfinite(dlogp).all():
-            return candidate
+            return candidate.astype(dtype)
     raise StartError(_describe(model, {**point, **layout.unravel(candidate)}))
 
 

@@ -21,7 +21,6 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.calibration import Calibration
 from pymc_deer.chain import Chain, ChainRecord, Streams
 from pymc_deer.density import Density, build_density
-from pymc_deer.metric import identity_metric
 from pymc_deer.options import BackendName, Options
 from pymc_deer.prepare import Prepared, new_warmup, prepare
 from pymc_deer.start import find_start
@@ -278,15 +277,8 @@ class DeerMALA(BlockedStep):
         chain.resume(params)
         x = self.density.layout.ravel(point, self.density.dtype)
         if self.fresh:
-            identity = identity_metric(self.solver.spec.metric, len(x))
-            start = find_start(
-                self.model,
-                self.density.layout,
-                point,
-                lambda at: self.solver.evaluate(at, identity, params),
-                chain.record.streams.start,
-            )
-            chain.begin(start.astype(x.dtype), params)
+            rng = chain.record.streams.start
+            chain.begin(find_start(self.model, self.solver, point, params, rng), params)
             self.fresh = False
         elif not np.array_equal(x, chain.position):
             chain.move(x)

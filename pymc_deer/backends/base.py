@@ -172,7 +172,6 @@ class Solver(ABC):
 
     Solvers derived from one another by :meth:`with_rule` and :meth:`with_plan` share what is
     compiled.
-
     """
 
     name: str
@@ -257,6 +256,22 @@ class Solver(ABC):
             n_fallback=n - n_done if self.plan.window > 1 else 0,
         )
 
+    def run(
+        self,
+        start: np.ndarray,
+        tape: Tape,
+        tuning: Tuning,
+        params: Sequence[np.ndarray],
+        probe_rng: np.random.Generator,
+    ) -> Trajectory:
+        """As :meth:`solve`, for a tape of any length, in as many calls as the capacity asks for."""
+        pieces = []
+        for first in range(0, len(tape), self.plan.capacity):
+            piece = tape[first : first + self.plan.capacity]
+            pieces.append(self.solve(start, piece, tuning, params, probe_rng))
+            start = pieces[-1].z[-1]
+        return pieces[0] if len(pieces) == 1 else Trajectory.joined(pieces)
+
     def evaluate(
         self, z: np.ndarray, metric: Metric, params: Sequence[np.ndarray]
     ) -> tuple[float, np.ndarray]:
@@ -279,6 +294,9 @@ class Solver(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_threadpools"}
+
+    def _scalar(self, value: float) -> np.ndarray:
+        return np.asarray(value, dtype=self.density.dtype)
 
     def bytes_per_state(self) -> int:
         """Memory that one more state in a window takes, about."""

@@ -174,9 +174,6 @@ class JaxSolver(Solver):
                 known[i] = (value, jnp.asarray(value))
         return [known[i][1] for i in range(len(arrays))]
 
-    def _scalar(self, value: float) -> np.ndarray:
-        return np.asarray(value, dtype=self.density.dtype)
-
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_programs": {}, "_on_device_cache": {}, "_buffers": {}}
 

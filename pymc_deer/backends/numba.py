@@ -201,9 +201,6 @@ class NumbaSolver(Solver):
             return unit_probes(size, dtype)
         return np.empty((1, self.spec.n_probes(size), size), dtype=dtype)
 
-    def _scalar(self, value: float) -> np.ndarray:
-        return np.asarray(value, dtype=self.density.dtype)
-
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_programs": {}}
 

@@ -76,10 +76,8 @@ class Problem:
         """v * (-H v), shape (W, D): Hutchinson's estimate of the diagonal of -H by one probe."""
         return -v * np.asarray(self._hvp(z, v[:, None], *self._arrays))[:, 0]
 
-    def batch(
-        self, previous: np.ndarray, rows: Tape, number: int, decisions: np.ndarray | None
-    ) -> Batch:
-        """The transitions, as in :mod:`pymc_deer.kernel`, but for `decisions` if given."""
+    def batch(self, previous: np.ndarray, rows: Tape, number: int) -> Batch:
+        """The transitions, as in :mod:`pymc_deer.kernel`."""
         eps, xi = self.step_size, rows.xi
         logp, slope = self.gradient(previous)
         momentum = xi + eps / 2 * slope
@@ -88,8 +86,7 @@ class Problem:
         momentum = momentum + eps / 2 * proposal_slope
         kinetic_change = (momentum**2).sum(axis=1) - (xi**2).sum(axis=1)
         log_alpha = proposal_logp - logp - kinetic_change / 2
-        accepted = (log_alpha > rows.log_u) & (log_alpha < np.inf)
-        accepted = (accepted if decisions is None else decisions)[:, None]
+        accepted = ((log_alpha > rows.log_u) & (log_alpha < np.inf))[:, None]
         states = np.where(accepted, proposal, previous)
         return Batch(previous, proposal, states, slope, proposal_slope, accepted, number)
 
@@ -144,25 +141,16 @@ def solve(
     rule: Rule,
     *,
     first_guess: FirstGuess = constant,
-    decisions: np.ndarray | None = None,
     max_sweeps: int,
 ) -> int:
-    """Sweeps until n transitions are committed, or `max_sweeps`; `tape` must hold W rows more.
-
-    Parameters
-    ----------
-    decisions
-        Which transitions of the tape the exact chain accepts: a sweep then has only states to find.
-    """
+    """Sweeps until n transitions are committed, or `max_sweeps`; `tape` must hold W rows more."""
     width, start, basis = problem.width, problem.case.z, rule.basis
     turn = np.eye(problem.size) if basis is None else basis
     guess = first_guess(problem, start, tape[:width])
     done = sweeps = 0
     while done < n and sweeps < max_sweeps:
         previous = np.vstack([start, guess[:-1]])
-        rows = slice(done, done + width)
-        given = None if decisions is None else decisions[rows]
-        batch = problem.batch(previous, tape[rows], sweeps, given)
+        batch = problem.batch(previous, tape[done : done + width], sweeps)
         decay = np.clip(1 - rule.curvature(batch) * problem.step_size**2 / 2, 0, 1)
         decay = np.broadcast_to(decay, guess.shape)
         u, v = rule.rank_one(batch, decay) or (np.zeros_like(guess), np.zeros_like(guess))

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -9,25 +10,13 @@ import numpy as np
 import pymc as pm
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from xarray import DataTree
 
 from pymc_deer import DeerMALA
 from pymc_deer.examples import eight_schools
 from pymc_deer.metric import identity_metric
+from tests import support
 
-
-def sample(step: Any, **changes: Any) -> DataTree:
-    options: dict[str, Any] = {
-        "draws": 40,
-        "tune": 60,
-        "chains": 2,
-        "cores": 1,
-        "random_seed": 4,
-        "progressbar": False,
-        "compute_convergence_checks": False,
-    }
-    with step.model:
-        return pm.sample(step=step, **(options | changes))
+sample = partial(support.sample, draws=40, tune=60, random_seed=4)
 
 
 def new_step(**options: Any) -> Any:

@@ -14,9 +14,8 @@ from xarray import DataTree
 from pymc_deer import DeerMALA
 from pymc_deer.examples import eight_schools
 from pymc_deer.stats import STATS, STATS_DTYPES_SHAPES
-from tests.support import BACKENDS
+from tests.support import BACKENDS, SEED, sample
 
-SEED = 20_250_103
 NAMES = ("mu", "tau", "eta")
 
 # Python warns of any fork in a process with threads; the forks here are what is tested.
@@ -33,20 +32,6 @@ def compiled_step(backend: str, window: int = 1) -> DeerMALA:
         step = DeerMALA(backend=backend, window=window)
     assert isinstance(step, DeerMALA)
     return step
-
-
-def sample(step: DeerMALA, **changes: Any) -> DataTree:
-    options: dict[str, Any] = {
-        "draws": 20,
-        "tune": 30,
-        "chains": 2,
-        "cores": 1,
-        "random_seed": SEED,
-        "progressbar": False,
-        "compute_convergence_checks": False,
-    }
-    with step.model:
-        return pm.sample(step=step, **(options | changes))
 
 
 def draws_of(idata: DataTree, group: str = "posterior") -> dict[str, np.ndarray]:

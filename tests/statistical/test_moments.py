@@ -42,8 +42,8 @@ BOTH = {*QUICK, "stochastic_volatility"}
 state by state (``tests/equivalence``), and Numba compiles the others for a minute each."""
 
 UNSURE = [pytest.param("radon_slopes", name, marks=pytest.mark.slow) for name in BACKENDS[:-1]]
-"""The sd of the slopes makes rare long excursions towards 0, on which MALA crawls: of five runs
-measured, four converged and one, this one, did not, and said so."""
+"""The sd of the slopes makes rare long excursions towards 0, on which MALA crawls: of the runs here
+and in ``tests/benchmarks/zoo.py``, three converge and this one does not, and says so."""
 
 
 def cases(names: Iterable[str], quick: Container[str] = ()) -> list[Any]:

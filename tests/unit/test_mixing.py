@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_deer.mixing import BatchMeans
-from tests.unit.test_warmup_window import autoregressive
+from tests.support import autoregressive
 
 
 def fed(rows: np.ndarray) -> BatchMeans:

@@ -7,18 +7,9 @@ from numpy.testing import assert_allclose
 from pymc_deer.backends.base import Trajectory
 from pymc_deer.metric import KINDS, MetricKind, identity_metric
 from pymc_deer.warmup_window import WarmupWindow
+from tests.support import autoregressive
 
 SIZE = 3
-
-
-def autoregressive(phi: float, n: int, seed: int = 0) -> np.ndarray:
-    """AR(1) with unit variance, whose integrated autocorrelation time is (1 + phi)/(1 - phi)."""
-    noise = np.random.default_rng(seed).normal(0.0, np.sqrt(1 - phi**2), n)
-    chain = np.empty(n)
-    chain[0] = noise[0] / np.sqrt(1 - phi**2)
-    for t in range(1, n):
-        chain[t] = phi * chain[t - 1] + noise[t]
-    return chain
 
 
 def filled(z: np.ndarray, stretches: int, pieces: int = 1, kind: MetricKind = "diag"):
