@@ -1,4 +1,4 @@
-"""Parallel-in-time MALA for PyMC: whole windows of a chain solved at once, exactly.
+"""Parallel-in-time MALA and HMC for PyMC: whole windows of a chain solved at once, exactly.
 
 >>> import pymc as pm
 >>> from pymc_deer import DeerMALA
@@ -9,7 +9,8 @@
 
 from importlib.metadata import version
 
-from pymc_deer.step import DeerMALA
+from pymc_deer.hmc import DeerHMC
+from pymc_deer.mala import DeerMALA
 
 __version__ = version("pymc-deer")
-__all__ = ["DeerMALA", "__version__"]
+__all__ = ["DeerHMC", "DeerMALA", "__version__"]

@@ -9,7 +9,7 @@ from xarray import DataTree
 
 from pymc_deer.check import Comparison, compare_with_sequential
 from pymc_deer.examples import EXAMPLES
-from pymc_deer.step import DeerMALA
+from pymc_deer.mala import DeerMALA
 
 _SEED = 20260101
 

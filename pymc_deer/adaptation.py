@@ -10,10 +10,8 @@ import numpy as np
 
 from pymc_deer.backends.base import Trajectory, Tuning
 from pymc_deer.metric import Metric, MetricKind, identity_metric
+from pymc_deer.path_length import PathLength
 from pymc_deer.warmup_window import WarmupWindow
-
-WARMUP_STEPS_PER_DRAW = 10
-"""Transitions for each recorded draw of warm-up when ``steps_per_draw`` is ``auto``."""
 
 _MAX_STEPS_PER_DRAW = 64
 """Most transitions for a recorded draw: beyond it, longer transitions are the better cure."""
@@ -22,6 +20,7 @@ _FIRST_WINDOW = 50
 _FINAL_SHARE = 0.1
 _STRETCHES_PER_WINDOW = 25
 _DEFAULT_STEP_SIZE = 0.5
+_MALA = PathLength()
 
 
 @dataclass
@@ -72,6 +71,7 @@ class Stretch:
     n_draws: int
     learns_metric: bool
     ends_window: bool
+    explores: bool = False
 
 
 def warmup_schedule(n_draws: int, steps_per_draw: int) -> list[Stretch]:
@@ -109,7 +109,7 @@ def warmup_schedule(n_draws: int, steps_per_draw: int) -> list[Stretch]:
         for i, n in enumerate(sizes):
             # The first fifth of a window forgets the metric and step size before it.
             learning = learns and (i + 1 > len(sizes) // 5)
-            stretches.append(Stretch(n, learning, learns and i == len(sizes) - 1))
+            stretches.append(Stretch(n, learning, learns and i == len(sizes) - 1, learns))
     return stretches
 
 
@@ -125,6 +125,10 @@ class Warmup:
         Transitions for each recorded draw, now.
     tuned_steps_per_draw
         The same once warm-up is over.
+    path
+        How many leapfrog steps a transition takes.
+    finished
+        Whether the tuned values are fixed.
     """
 
     tuning: Tuning
@@ -134,6 +138,8 @@ class Warmup:
     dual_averaging: DualAveraging | None
     adapts_metric: bool
     adapts_steps: bool
+    path: PathLength = field(default_factory=PathLength)
+    finished: bool = False
     done: int = 0
     position: int = 0
     accepted: float = 0.0
@@ -156,7 +162,7 @@ class Warmup:
         """Begin to average anew, from a step size found to be reasonable."""
         if self.dual_averaging is not None:
             self.dual_averaging = DualAveraging.at(step_size, self.dual_averaging.target)
-            self.tuning = replace(self.tuning, step_size=step_size)
+            self._go_on_with(step_size)
 
     def observe(self, trajectory: Trajectory, n_draws: int) -> None:
         """Learn from a solved stretch of at most ``draws_to_boundary`` draws."""
@@ -173,31 +179,45 @@ class Warmup:
 
     def finish(self) -> None:
         """Fix the tuned values for the draws to keep."""
+        step_size = self.tuning.step_size
         if self.dual_averaging is not None and self.dual_averaging.count:
-            self.tuning = replace(self.tuning, step_size=self.dual_averaging.average)
+            step_size = self.dual_averaging.average
         self.steps_per_draw = self.tuned_steps_per_draw
+        self.finished = True
         self.done = len(self.schedule)
+        self._go_on_with(step_size)
         self.window = WarmupWindow()
 
     def _end_stretch(self, stretch: Stretch) -> None:
         if self.dual_averaging is not None:
             self.dual_averaging.update(self.accepted / self.seen)
-            self.tuning = replace(self.tuning, step_size=self.dual_averaging.current)
         self.window.end_stretch()
         if stretch.ends_window and self.window.moments is not None:
             self._end_window()
             self.window = WarmupWindow()
         self.done += 1
         self.position, self.accepted, self.seen = 0, 0.0, 0
+        averaging = self.dual_averaging
+        self._go_on_with(self.tuning.step_size if averaging is None else averaging.current)
 
     def _end_window(self) -> None:
         time = self.window.autocorrelation_time()
+        if self.path.adapts and self.window.paths is not None:
+            found = self.window.paths.best()
+            if found is not None:
+                self.path = replace(self.path, length=found[0])
+                time = max(time or 0.0, found[1])
         if self.adapts_steps and time is not None:
             self.tuned_steps_per_draw = steps_per_draw(time)
         if self.adapts_metric:
             self.tuning = replace(self.tuning, metric=self.window.estimate(self.tuning.metric))
             if self.dual_averaging is not None:
                 self.begin_at(self.dual_averaging.average)
+
+    def _go_on_with(self, step_size: float) -> None:
+        learning = self.done < len(self.schedule) and self.schedule[self.done].explores
+        lengths = self.path.lengths(step_size, learning=learning)
+        self.tuning = replace(self.tuning, step_size=step_size, lengths=lengths)
 
 
 def start_warmup(
@@ -211,6 +231,8 @@ def start_warmup(
     curvature: float,
     steps_per_draw: int | None,
     jitter: float = 0.0,
+    path: PathLength = _MALA,
+    warmup_steps_per_draw: int = 10,
 ) -> Warmup:
     """Adaptation at the start of a chain: whatever the user fixed stays fixed.
 
@@ -222,18 +244,24 @@ def start_warmup(
         Kind of metric, and its factor if the user gave one.
     step_size, steps_per_draw
         None to adapt them.
+    jitter, path
+        How step size and path vary from transition to transition.
+    warmup_steps_per_draw
+        Transitions for each recorded draw of warm-up if `steps_per_draw` is None.
     """
     metric = identity_metric(kind, size) if factor is None else Metric(np.zeros(size), factor)
     first = _DEFAULT_STEP_SIZE if step_size is None else step_size
-    steps = WARMUP_STEPS_PER_DRAW if steps_per_draw is None else steps_per_draw
+    steps = warmup_steps_per_draw if steps_per_draw is None else steps_per_draw
+    lengths = path.lengths(first, learning=True)
     return Warmup(
-        tuning=Tuning(first, curvature, metric, jitter),
+        tuning=Tuning(first, curvature, metric, jitter, lengths),
         steps_per_draw=steps,
         tuned_steps_per_draw=steps,
         schedule=warmup_schedule(n_tune, steps),
         dual_averaging=None if step_size is not None else DualAveraging.at(first, target_accept),
         adapts_metric=factor is None,
         adapts_steps=steps_per_draw is None,
+        path=path,
     )
 
 

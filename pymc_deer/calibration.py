@@ -226,7 +226,7 @@ class Trials:
 
     def _tape(self, n: int) -> Tape:
         streams = Streams.spawn(np.random.default_rng(1))
-        return streams.tape(n, len(self.pilot.z), self.pilot.tuning.jitter)
+        return streams.tape(n, len(self.pilot.z), self.pilot.tuning)
 
     def _solve_tape(self, solver: Solver, tape: Tape, curvature: float) -> tuple[float, int, int]:
         tuning = replace(self.pilot.tuning, curvature=curvature)

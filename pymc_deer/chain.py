@@ -5,9 +5,10 @@ start of the stretch until all its draws are out, so that the record is small an
 the same stretch can be solved again and taken up in the middle.
 """
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -40,17 +41,32 @@ class Streams:
     probes: np.random.Generator
     start: np.random.Generator
     scale: np.random.Generator
+    length: np.random.Generator
 
     @classmethod
     def spawn(cls, rng: np.random.Generator) -> "Streams":
-        return cls(*rng.spawn(5))
+        return cls(*rng.spawn(6))
 
-    def tape(self, n: int, size: int, jitter: float) -> Tape:
-        """The next n rows of the noise tape; step sizes vary by the share `jitter` either way."""
+    def copy(self) -> "Streams":
+        """Generators that give the same numbers; quicker than ``deepcopy``, once a stretch."""
+        return Streams(*(_twin(getattr(self, stream.name)) for stream in fields(self)))
+
+    def tape(self, n: int, size: int, tuning: Tuning) -> Tape:
+        """The next n rows of the noise tape: step sizes and path lengths vary as tuned."""
         tape = draw_tape(self.normal, self.uniform, n, size)
-        if jitter == 0.0:
-            return tape
-        return replace(tape, scale=1.0 + jitter * self.scale.uniform(-1.0, 1.0, n))
+        if tuning.jitter:
+            tape = replace(tape, scale=1.0 + tuning.jitter * self.scale.uniform(-1.0, 1.0, n))
+        fewest, most = tuning.lengths
+        if most > 1:
+            more = self.length.random(n) * (most - fewest + 1)
+            tape = replace(tape, n_leapfrog=fewest + more.astype(np.int64))
+        return tape
+
+
+def _twin(rng: np.random.Generator) -> np.random.Generator:
+    bits: Any = type(rng.bit_generator)(0)
+    bits.state = rng.bit_generator.state
+    return np.random.Generator(bits)
 
 
 @dataclass
@@ -96,10 +112,48 @@ class SolvedStretch:
     steps_per_draw: int
     streams: Streams
 
-    def draw(self, i: int) -> np.ndarray:
-        """State of the i-th recorded draw in x, shape (D,)."""
-        z = self.trajectory.z[(i + 1) * self.steps_per_draw - 1]
+    @cached_property
+    def draws(self) -> np.ndarray:
+        """The recorded draws in x, shape (draws, D)."""
+        z = self.trajectory.z[self.steps_per_draw - 1 :: self.steps_per_draw]
         return self.tuning.metric.to_x(z).astype(z.dtype)
+
+    @cached_property
+    def statistics(self) -> dict[str, list[Any]]:
+        """Statistics of the recorded draws by name; those of all draws at once, for speed."""
+        trajectory, steps = self.trajectory, self.steps_per_draw
+        n_draws = len(trajectory) // steps
+        log_alpha = trajectory.log_alpha.reshape(n_draws, steps)
+        nonfinite = ~(np.abs(log_alpha) < np.inf)
+        diverging = nonfinite | (log_alpha < -_DIVERGENCE)
+        n_swept = len(trajectory) - trajectory.n_fallback if trajectory.n_sweeps else 0
+        constant = {
+            "step_size": self.tuning.step_size,
+            "n_transitions": steps,
+            "sweeps": trajectory.n_sweeps / n_draws,
+            "committed_per_sweep": n_swept / max(trajectory.n_sweeps, 1),
+            "window": self.window,
+            "curvature": self.tuning.curvature,
+            "fallback": trajectory.n_fallback / n_draws,
+        }
+        return {
+            "model_logp": trajectory.logp[steps - 1 :: steps].tolist(),
+            "energy": trajectory.energy[steps - 1 :: steps].tolist(),
+            "acceptance_rate": acceptance_rates(log_alpha).mean(axis=1).tolist(),
+            "diverging": diverging.any(axis=1).tolist(),
+            "n_steps": trajectory.n_leapfrog.reshape(n_draws, steps).sum(axis=1).tolist(),
+            "rejected_nonfinite": nonfinite.sum(axis=1).tolist(),
+            **{name: [value] * n_draws for name, value in constant.items()},
+        }
+
+    def divergence(self, i: int) -> np.ndarray | None:
+        """Where the i-th draw's first divergent transition started, if known, in x, shape (D,)."""
+        log_alpha = self.trajectory.log_alpha[: (i + 1) * self.steps_per_draw]
+        divergent = np.flatnonzero(~(np.abs(log_alpha) < np.inf) | (log_alpha < -_DIVERGENCE))
+        divergent = divergent[divergent >= max(i * self.steps_per_draw, 1)]
+        if len(divergent) == 0:
+            return None
+        return self.tuning.metric.to_x(self.trajectory.z[divergent[0] - 1])
 
 
 class Chain:
@@ -125,7 +179,7 @@ class Chain:
         record = self.record
         if self._solved is None or record.handed_out == 0:
             return record.x
-        return self._solved.draw(record.handed_out - 1)
+        return self._solved.draws[record.handed_out - 1]
 
     def resume(self, params: Sequence[np.ndarray]) -> None:
         """Solve again the stretch that a restored record stands in the middle of."""
@@ -182,13 +236,18 @@ class Chain:
             if record.n_tune_left:
                 self._commit()
                 record.n_tune_left = 0
-            record.warmup.finish()
+            if not record.warmup.finished:
+                record.warmup.finish()
         if self._solved is None:
             if record.stretch_draws == 0:
                 record.stretch_draws = self._choose_length(tuning, alone)
             self._solved = self._solve(params)
         i = record.handed_out
-        x, stats = self._solved.draw(i), self._statistics(self._solved, i, tuning)
+        x = self._solved.draws[i]
+        stats = {name: column[i] for name, column in self._solved.statistics.items()}
+        stats |= {"tune": tuning, "divergence": None}
+        if stats["diverging"] and not tuning:
+            stats["divergence"] = self._solved.divergence(i)
         record.handed_out += 1
         if not tuning:
             self._kept.add(x)
@@ -215,9 +274,9 @@ class Chain:
     def _solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
         record = self.record
         steps = record.warmup.steps_per_draw
-        streams = copy.deepcopy(record.streams)
+        streams = record.streams.copy()
         tuning = record.warmup.tuning
-        tape = streams.tape(record.stretch_draws * steps, len(record.x), tuning.jitter)
+        tape = streams.tape(record.stretch_draws * steps, len(record.x), tuning)
         solver = self._narrowed_solver
         z = tuning.metric.to_z(record.x)
         trajectory = solver.run(z, tape, tuning, params, streams.probes)
@@ -236,9 +295,12 @@ class Chain:
         n = record.handed_out
         if solved is not None and n:
             n_steps = n * solved.steps_per_draw
-            record.x = solved.draw(n - 1)
-            record.streams.tape(n_steps, len(record.x), solved.tuning.jitter)
-            record.streams.probes = solved.streams.probes
+            record.x = solved.draws[n - 1]
+            if n == record.stretch_draws:
+                record.streams = solved.streams
+            else:
+                record.streams.tape(n_steps, len(record.x), solved.tuning)
+                record.streams.probes = solved.streams.probes
             record.warmup.observe(solved.trajectory[:n_steps], n)
             if record.warmup.tuning.metric is not solved.tuning.metric:
                 record.narrowing = 0
@@ -262,27 +324,6 @@ class Chain:
         if record.n_draws_left == 0 and n >= _ENOUGH_DRAWS:
             time = self._kept.autocorrelation_time()
             if time > _SLOW:
-                messages.append(slow_mixing(n, n / time, record.warmup.steps_per_draw))
+                steps, n_leapfrog = record.warmup.steps_per_draw, record.warmup.tuning.lengths[0]
+                messages.append(slow_mixing(n, n / time, steps, n_leapfrog))
         return " ".join(messages) or None
-
-    def _statistics(self, solved: SolvedStretch, i: int, tuning: bool) -> dict[str, object]:
-        steps, trajectory = solved.steps_per_draw, solved.trajectory
-        rows = slice(i * steps, (i + 1) * steps)
-        log_alpha = trajectory.log_alpha[rows]
-        nonfinite = ~(np.abs(log_alpha) < np.inf)
-        share = steps / len(trajectory)
-        n_swept = len(trajectory) - trajectory.n_fallback if trajectory.n_sweeps else 0
-        return {
-            "model_logp": float(trajectory.logp[rows][-1]),
-            "acceptance_rate": float(acceptance_rates(log_alpha).mean()),
-            "step_size": solved.tuning.step_size,
-            "diverging": bool((nonfinite | (log_alpha < -_DIVERGENCE)).any()),
-            "n_steps": steps,
-            "sweeps": trajectory.n_sweeps * share,
-            "committed_per_sweep": n_swept / max(trajectory.n_sweeps, 1),
-            "window": solved.window,
-            "curvature": solved.tuning.curvature,
-            "rejected_nonfinite": int(nonfinite.sum()),
-            "fallback": trajectory.n_fallback * share,
-            "tune": tuning,
-        }

@@ -150,7 +150,7 @@ class Density:
 
 def _changed_shape(name: str, old: tuple[int, ...], new: tuple[int, ...]) -> ModelError:
     return ModelError(
-        f"{name} changed from shape {old} to {new} since this DeerMALA was made. Make a new one: "
+        f"{name} changed from shape {old} to {new} since this step was made. Make a new one: "
         "pm.sample(step=DeerMALA())."
     )
 
@@ -275,7 +275,7 @@ def _check_variables(chosen: Sequence[Tensor], rv_names: Mapping[Tensor, str]) -
     discrete = [rv_names[v] for v in chosen if v.type.dtype in discrete_dtypes]
     if discrete:
         raise ModelError(
-            f"{', '.join(discrete)}: discrete variables have no gradient. Give DeerMALA the "
+            f"{', '.join(discrete)}: discrete variables have no gradient. Give the step the "
             "continuous ones, pm.sample(step=DeerMALA([...])), and PyMC picks a step for the rest; "
             "or marginalise them (pymc_extras.marginalize)."
         )

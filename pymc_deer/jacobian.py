@@ -12,7 +12,8 @@ leapfrog steps in whitened coordinates, with c >= 1 the curvature bound:
     chapter 8), within [0.7, 3]. c where nothing moved yet. No Hessian-vector product either.
 ``stochastic``
     :math:`1 - c\,(1 - \mathrm{mean}_p\, v_p \odot J v_p)` with Rademacher probes v (Hutchinson's
-    estimate of the diagonal; Bekas, Kokiopoulou and Saad 2007): L Hessian-vector products a probe.
+    estimate of the diagonal; Bekas, Kokiopoulou and Saad 2007): L Hessian-vector products a probe,
+    which carry v along the path.
 ``exact``
     The diagonal of J itself: the same, with the D unit vectors for probes.
 
@@ -20,12 +21,12 @@ All are clipped to [0, 1], which keeps the affine scan contracting (design: clip
 needs up to twice the sweeps).
 """
 
-from collections.abc import Callable
 from typing import Literal, get_args
 
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_deer.leapfrog import Path
 from pymc_deer.typing import Tensor
 
 Rule = Literal["preconditioned", "secant", "stochastic", "exact"]
@@ -34,20 +35,16 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 _SECANT_RANGE = (0.7, 3.0)
 """Whitened curvatures that a secant is believed to show: outside lie steps that crossed a bend."""
 
-Hvp = Callable[[Tensor, Tensor], Tensor]
-"""Hessian at z (..., D) times each of the probes (..., P, D), in whitened coordinates."""
 
+def preconditioned_jacobian(path: Path, curvature: Tensor) -> Tensor:
+    """Jacobian of an accepted step on a Gaussian of the given curvature, shaped as the path's.
 
-def preconditioned_jacobian(step_size: Tensor, curvature: Tensor, n_leapfrog: int = 1) -> Tensor:
-    """Jacobian of an accepted step on a Gaussian of the given curvature, shaped as `step_size`.
-
-    The Chebyshev recursion T_L(x) equals cos(L arccos x), and also holds beyond |x| = 1.
+    Beyond the stability limit, where the path has no such form, that of the limit.
     """
-    x = 1 - curvature * step_size**2 / 2
-    previous, current = pt.ones_like(x), x
-    for _ in range(n_leapfrog - 1):
-        previous, current = current, 2 * x * current - previous
-    return pt.clip(current, 0, 1)
+    x = 1 - curvature * path.step_size**2 / 2
+    if path.n_leapfrog is None:
+        return pt.clip(x, 0, 1)
+    return pt.clip(pt.cos(path.n_leapfrog.astype(x.dtype) * pt.arccos(pt.clip(x, -1, 1))), 0, 1)
 
 
 def secant_curvature(previous: Tensor, dlogp: Tensor, memory: Tensor, curvature: Tensor) -> Tensor:
@@ -69,38 +66,6 @@ def secant_curvature(previous: Tensor, dlogp: Tensor, memory: Tensor, curvature:
     seen = pt.and_(pt.gt(pt.abs(moved), resolution), pt.lt(pt.abs(change), float("inf")))
     secant = pt.clip(-change / pt.switch(seen, moved, 1), *_SECANT_RANGE)
     return pt.switch(seen, secant, curvature)
-
-
-def path_jacobian_diagonal(
-    hvp: Hvp,
-    path: tuple[Tensor, ...],
-    probes: Tensor,
-    step_size: Tensor,
-) -> Tensor:
-    """Sum over probes of v * (J v), for the tangent J v of a leapfrog path.
-
-    Parameters
-    ----------
-    path
-        Positions where the gradient was evaluated, each (..., D).
-    probes
-        Directions v, shape (..., P, D).
-    step_size
-        Shape (...).
-
-    Returns
-    -------
-    Shape (..., D): P times Hutchinson's estimate for Rademacher probes, the diagonal of J itself
-    for the unit vectors.
-    """
-    step_size = pt.expand_dims(step_size, (-2, -1))
-    tangent = probes
-    momentum = (step_size / 2) * hvp(path[0], tangent)
-    tangent = tangent + step_size * momentum
-    for position in path[1:]:
-        momentum = momentum + step_size * hvp(position, tangent)
-        tangent = tangent + step_size * momentum
-    return pt.sum(probes * tangent, axis=-2)
 
 
 def accepted_jacobian(diagonal: Tensor, curvature: Tensor) -> Tensor:

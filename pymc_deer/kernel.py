@@ -11,15 +11,12 @@ Langevin convention its drift step is eps^2 / 2 and its noise scale eps.
 All functions work on one state (D,) and on a batch (W, D) alike: only the last axis is summed.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import pytensor.tensor as pt
 
+from pymc_deer.leapfrog import LogpDlogp, Path, Phase, Tangent, leapfrog
 from pymc_deer.typing import Tensor
-
-LogpDlogp = Callable[[Tensor], "list[Tensor]"]
-"""Logp (...) and its gradient (..., D) at z (..., D)."""
 
 
 class State(NamedTuple):
@@ -42,14 +39,17 @@ class Transition(NamedTuple):
         infinite where the proposal's logp or gradient is.
     accepted
         Whether the proposal became the next state, shape (...).
-    path
-        Positions at which the leapfrog path evaluated the gradient, the proposal excluded.
+    energy
+        Hamiltonian where the path starts, momentum included, shape (...).
+    tangent
+        What the path made of the directions it was asked to follow; None if of none.
     """
 
     state: State
     log_alpha: Tensor
     accepted: Tensor
-    path: tuple[Tensor, ...]
+    energy: Tensor
+    tangent: Tensor | None
 
 
 def transition(
@@ -57,8 +57,8 @@ def transition(
     state: State,
     xi: Tensor,
     log_u: Tensor,
-    step_size: Tensor,
-    n_leapfrog: int = 1,
+    path: Path,
+    tangent: Tangent | None = None,
 ) -> Transition:
     """Move `state` by one transition with the noise (xi, log_u) of the tape.
 
@@ -70,30 +70,22 @@ def transition(
         Standard normal momentum, shape (..., D).
     log_u
         Log of a uniform number, shape (...).
-    step_size
-        Leapfrog step size, shape (...).
-    n_leapfrog
-        Number of leapfrog steps; 1 is MALA.
+    path
+        Step size and number of leapfrog steps.
+    tangent
+        Directions at the state to carry along the path.
     """
-    step_size = pt.expand_dims(step_size, -1)
-    half_step = step_size / 2
-    path = [state.z]
-    momentum = xi + half_step * state.dlogp
-    position = state.z + step_size * momentum
-    logp, dlogp = density(position)
-    for _ in range(n_leapfrog - 1):
-        path.append(position)
-        momentum = momentum + step_size * dlogp
-        position = position + step_size * momentum
-        logp, dlogp = density(position)
-    momentum = momentum + half_step * dlogp
-    kinetic_change = pt.sum(momentum * momentum, axis=-1) - pt.sum(xi * xi, axis=-1)
-    log_alpha = logp - state.logp - kinetic_change / 2
+    start = Phase(state.z, xi, state.logp, state.dlogp)
+    end, moved = leapfrog(density, start, path, tangent)
+    kinetic = pt.sum(xi * xi, axis=-1)
+    kinetic_change = pt.sum(end.momentum * end.momentum, axis=-1) - kinetic
+    log_alpha = end.logp - state.logp - kinetic_change / 2
 
     # A comparison with NaN is false, so only +inf needs a word: it is an overflow, not a proposal.
     accepted = (log_alpha > log_u) & (log_alpha < float("inf"))
-    proposal = State(position, logp, dlogp)
-    return Transition(_select(accepted, proposal, state), log_alpha, accepted, tuple(path))
+    proposal = State(end.z, end.logp, end.dlogp)
+    energy = kinetic / 2 - state.logp
+    return Transition(_select(accepted, proposal, state), log_alpha, accepted, energy, moved)
 
 
 def _select(accepted: Tensor, proposal: State, state: State) -> State:

@@ -21,18 +21,27 @@ class Tape:
         Logarithms of the uniform numbers of the Metropolis tests, shape (n,).
     scale
         What each transition's step size is multiplied by, shape (n,); None is 1 throughout.
+    n_leapfrog
+        Leapfrog steps of each transition, integers (n,); None is 1 throughout.
     """
 
     xi: np.ndarray
     log_u: np.ndarray
     scale: np.ndarray | None = None
+    n_leapfrog: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.log_u)
 
     def __getitem__(self, rows: slice) -> "Tape":
-        scale = None if self.scale is None else self.scale[rows]
-        return Tape(self.xi[rows], self.log_u[rows], scale)
+        optional = (self.scale, self.n_leapfrog)
+        some = (None if column is None else column[rows] for column in optional)
+        return Tape(self.xi[rows], self.log_u[rows], *some)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Leapfrog steps of each transition, shape (n,)."""
+        return np.ones(len(self), dtype=np.int64) if self.n_leapfrog is None else self.n_leapfrog
 
     def step_sizes(self, step_size: float) -> np.ndarray:
         """Step size of each transition, shape (n,)."""

@@ -3,27 +3,56 @@
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, TypedDict, get_args
 
 import numpy as np
 
 from pymc_deer.jacobian import RULES
+from pymc_deer.path_length import FIRST_LENGTH, MAX_STEPS, PathLength
 from pymc_deer.status import OptionError, invalid_option
+from pymc_deer.sweep import Kernel
 
 BackendName = Literal["auto", "numba", "jax"]
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 METRICS = ("auto", "diag", "dense", "low_rank")
 
+PYMC_ARGUMENTS = ("vars", "model", "rng", "initial_point", "compile_kwargs", "blocked")
+"""Arguments that all step methods of PyMC take."""
+
+Auto = Literal["auto"]
+
+
+class CommonArguments(TypedDict, total=False):
+    """Arguments that all samplers take; see :class:`~pymc_deer.DeerMALA`."""
+
+    backend: BackendName
+    step_size: float | None
+    step_size_jitter: float
+    target_accept: float
+    metric: str | np.ndarray
+    jacobian: str
+    probes: int
+    curvature: float | None
+    window: int | Auto
+    steps_per_draw: int | Auto
+    tol: float | None
+    max_sweeps: int | None
+    hvp: Callable[..., Any] | None
+
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a DEER sampler; see :class:`~pymc_deer.DeerMALA` for what each one does.
+    """Options of DeerMALA; see :class:`~pymc_deer.DeerMALA` for what each one does.
 
     Raises
     ------
     OptionError
         Naming the argument, the value given and what is accepted.
     """
+
+    sampler: ClassVar[str] = "DeerMALA"
+    kernel: ClassVar[Kernel] = "mala"
+    warmup_steps_per_draw: ClassVar[int] = 10
 
     backend: BackendName = "auto"
     step_size: float | None = None
@@ -40,29 +69,29 @@ class Options:
     hvp: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
-        _one_of("backend", self.backend, BACKENDS)
-        _one_of("jacobian", self.jacobian, ("auto", *RULES))
-        if self.step_size is not None:
-            _number("step_size", self.step_size, "a positive number or None", lambda v: v > 0)
-        _number("step_size_jitter", self.step_size_jitter, "in [0, 1)", lambda v: 0 <= v < 1)
-        _number("target_accept", self.target_accept, "between 0 and 1", lambda v: 0 < v < 1)
-        if self.curvature is not None:
-            _number("curvature", self.curvature, "a positive number or None", lambda v: v > 0)
-        if self.tol is not None:
-            _number("tol", self.tol, "a positive number or None", lambda v: v > 0)
-        _positive_integer("probes", self.probes)
+        self._one_of("backend", BACKENDS)
+        self._one_of("jacobian", ("auto", *RULES))
+        for name in ("step_size", "curvature", "tol"):
+            self._positive_or_none(name)
+        self._number("step_size_jitter", "in [0, 1)", lambda v: 0 <= v < 1)
+        self._number("target_accept", "between 0 and 1", lambda v: 0 < v < 1)
+        self._integer("probes", "a positive integer")
         if self.max_sweeps is not None:
-            _positive_integer("max_sweeps", self.max_sweeps, "a positive integer or None")
+            self._integer("max_sweeps", "a positive integer or None")
         for name in ("window", "steps_per_draw"):
-            if not _is_auto(getattr(self, name)):
-                _positive_integer(name, getattr(self, name), "'auto' or a positive integer")
+            self._auto_or_integer(name)
         if isinstance(self.metric, str):
-            _one_of("metric", self.metric, METRICS, " or an array of shape (D,) or (D, D)")
+            self._one_of("metric", METRICS, " or an array of shape (D,) or (D, D)")
         if self.hvp is not None and not callable(self.hvp):
-            raise invalid_option("hvp", self.hvp, "a callable (x, v) -> H v, or None")
+            raise self._invalid("hvp", "a callable (x, v) -> H v, or None")
+
+    @property
+    def path(self) -> PathLength:
+        """The paths that warm-up begins with."""
+        return PathLength()
 
     @classmethod
-    def from_arguments(cls, arguments: dict[str, Any], also: Sequence[str] = ()) -> "Options":
+    def from_arguments(cls, arguments: dict[str, Any], also: Sequence[str] = ()) -> Self:
         """Options from keyword arguments; an unknown one is reported with the known ones.
 
         Parameters
@@ -74,7 +103,7 @@ class Options:
         unknown = sorted(set(arguments) - set(known))
         if unknown:
             raise OptionError(
-                f"DeerMALA has no argument {', '.join(unknown)}; it takes "
+                f"{cls.sampler} has no argument {', '.join(unknown)}; it takes "
                 f"{', '.join([*also, *known])}."
             )
         return cls(**arguments)
@@ -89,41 +118,87 @@ class Options:
         try:
             covariance = np.asarray(self.metric)
         except ValueError as error:  # ragged
-            raise invalid_option("metric", self.metric, "an array of numbers") from error
+            raise self._invalid("metric", "an array of numbers") from error
         if covariance.dtype.kind not in "fiu":
-            raise invalid_option("metric", self.metric, "an array of real numbers")
+            raise self._invalid("metric", "an array of real numbers")
         covariance = covariance.astype(float)
         if covariance.shape not in ((size,), (size, size)):
-            raise invalid_option(
+            raise self._invalid(
                 "metric",
-                covariance,
                 f"of shape ({size},) or ({size}, {size}), one row per unconstrained dimension",
             )
         if not np.isfinite(covariance).all():
-            raise invalid_option("metric", covariance, "finite")
+            raise self._invalid("metric", "finite")
         if covariance.ndim == 1:
             if not (covariance > 0).all():
-                raise invalid_option("metric", covariance, "positive: it holds variances")
+                raise self._invalid("metric", "positive: it holds variances")
             return np.sqrt(covariance)
         try:
             if not np.allclose(covariance, covariance.T):
                 raise np.linalg.LinAlgError
             return np.linalg.cholesky(covariance)
         except np.linalg.LinAlgError as error:
-            raise invalid_option(
-                "metric", covariance, "a symmetric positive definite covariance"
-            ) from error
+            raise self._invalid("metric", "a symmetric positive definite covariance") from error
+
+    def _one_of(self, name: str, accepted: Sized, more: str = "") -> None:
+        value = getattr(self, name)
+        if not isinstance(value, str) or value not in accepted:  # type: ignore[operator]
+            raise self._invalid(name, f"one of {accepted}{more}")
+
+    def _number(self, name: str, expected: str, accepts: Callable[[Any], bool]) -> None:
+        value = getattr(self, name)
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not _is_finite(value) or not accepts(value):
+            raise self._invalid(name, expected)
+
+    def _positive_or_none(self, name: str) -> None:
+        if getattr(self, name) is not None:
+            self._number(name, "a positive number or None", lambda v: v > 0)
+
+    def _integer(self, name: str, expected: str, most: float = np.inf) -> None:
+        value = getattr(self, name)
+        integer = isinstance(value, Integral) and not isinstance(value, bool)
+        if not integer or not 1 <= int(value) <= most:
+            raise self._invalid(name, expected)
+
+    def _auto_or_integer(self, name: str) -> None:
+        if not _is_auto(getattr(self, name)):
+            self._integer(name, "'auto' or a positive integer")
+
+    def _invalid(self, name: str, expected: str) -> OptionError:
+        return invalid_option(self.sampler, name, getattr(self, name), expected)
 
 
-def _one_of(name: str, value: object, accepted: Sized, more: str = "") -> None:
-    if not isinstance(value, str) or value not in accepted:  # type: ignore[operator]
-        raise invalid_option(name, value, f"one of {accepted}{more}")
+@dataclass(frozen=True)
+class HMCOptions(Options):
+    """Options of DeerHMC; see :class:`~pymc_deer.DeerHMC`."""
 
+    sampler: ClassVar[str] = "DeerHMC"
+    kernel: ClassVar[Kernel] = "hmc"
+    warmup_steps_per_draw: ClassVar[int] = 2
 
-def _number(name: str, value: object, expected: str, accepts: Callable[[Any], bool]) -> None:
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not _is_finite(value) or not accepts(value):
-        raise invalid_option(name, value, expected)
+    step_size_jitter: float = 0.2
+    target_accept: float = 0.8
+    n_leapfrog: int | Auto = "auto"
+    path_length: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not _is_auto(self.n_leapfrog):
+            self._integer("n_leapfrog", f"'auto' or an integer from 1 to {MAX_STEPS}", MAX_STEPS)
+        self._positive_or_none("path_length")
+        if self.path_length is not None and not _is_auto(self.n_leapfrog):
+            raise self._invalid(
+                "n_leapfrog", "'auto' where path_length is given, which decides the number of steps"
+            )
+
+    @property
+    def path(self) -> PathLength:
+        if not isinstance(self.n_leapfrog, str):
+            return PathLength(int(self.n_leapfrog))
+        if self.path_length is not None:
+            return PathLength(None, self.path_length)
+        return PathLength(None, FIRST_LENGTH, adapts=True)
 
 
 def _is_finite(value: Any) -> bool:
@@ -135,8 +210,3 @@ def _is_finite(value: Any) -> bool:
 
 def _is_auto(value: object) -> bool:
     return isinstance(value, str) and value == "auto"
-
-
-def _positive_integer(name: str, value: object, expected: str = "a positive integer") -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise invalid_option(name, value, expected)

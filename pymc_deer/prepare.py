@@ -70,6 +70,8 @@ def new_warmup(options: Options, size: int, n_tune: int, curvature: float) -> Wa
         curvature=curvature,
         steps_per_draw=None if options.steps_per_draw == "auto" else options.steps_per_draw,
         jitter=options.step_size_jitter,
+        path=options.path,
+        warmup_steps_per_draw=options.warmup_steps_per_draw,
     )
 
 
@@ -94,7 +96,7 @@ def prepare(
     options.metric_factor(density.size)
     kind = metric_kind(options, density.size)
     rules: Sequence[Rule] = () if options.jacobian == "auto" else (options.jacobian,)  # type: ignore[assignment]
-    spec = SweepSpec(kind, rules[0] if rules else DEFAULT_RULE, options.probes)
+    spec = SweepSpec(kind, rules[0] if rules else DEFAULT_RULE, options.probes, options.kernel)
     tol = options.tol or _DEFAULT_TOL[density.dtype]
     solver = make_solver(backend, density, spec, window_plan(1, options.max_sweeps, tol))
     point = model.initial_point()

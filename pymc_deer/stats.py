@@ -32,7 +32,19 @@ STATS: tuple[Stat, ...] = (
         "",
         "Whether a transition's energy error exceeded 1000 or was not finite.",
     ),
-    Stat("n_steps", np.int64, "transitions", "MALA transitions from the draw before to this one."),
+    Stat(
+        "energy",
+        np.float64,
+        "nats",
+        "Hamiltonian at the start of the draw's last transition, minus log-density plus kinetic.",
+    ),
+    Stat(
+        "n_steps",
+        np.int64,
+        "leapfrog steps",
+        "Leapfrog steps, hence gradients of the sequential chain, since the draw before.",
+    ),
+    Stat("n_transitions", np.int64, "transitions", "Transitions since the draw before."),
     Stat(
         "sweeps",
         np.float64,

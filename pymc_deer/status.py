@@ -28,10 +28,10 @@ class StartError(DeerError, SamplingError):
     """logp or its gradient is not finite where the chain starts."""
 
 
-def invalid_option(name: str, value: object, expected: str) -> OptionError:
+def invalid_option(sampler: str, name: str, value: object, expected: str) -> OptionError:
     """The one form in which a wrong argument is reported."""
     shown = f"array of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
-    return OptionError(f"DeerMALA({name}={shown}): {name} must be {expected}.")
+    return OptionError(f"{sampler}({name}={shown}): {name} must be {expected}.")
 
 
 def narrowed_window(window: int, narrowed: int) -> str:
@@ -40,16 +40,18 @@ def narrowed_window(window: int, narrowed: int) -> str:
     return (
         f"Windows of {window} transitions took more sweeps than they are allowed, so the chain "
         f"goes on {how}. The draws are right, but slower to come by. Try a smaller window, "
-        "DeerMALA(window=16), or none, DeerMALA(window=1); a larger curvature bound, "
-        "DeerMALA(curvature=2); or a non-centred form of the model, which whitens better."
+        "window=16, or none, window=1; a larger curvature bound, curvature=2; or a non-centred "
+        "form of the model, which whitens better."
     )
 
 
-def slow_mixing(n_draws: int, effective: float, steps_per_draw: int) -> str:
+def slow_mixing(n_draws: int, effective: float, steps_per_draw: int, n_leapfrog: int) -> str:
     """What to say when draws are worth far fewer independent ones."""
+    remedy = "DeerHMC() or NUTS, pm.sample(), whose transitions are longer"
+    if n_leapfrog > 1:
+        remedy = "NUTS, pm.sample(), which finds the length of each path anew"
     return (
         f"The {n_draws} draws of this chain are worth about {effective:.0f} independent ones in "
-        f"the slowest direction, although each is {steps_per_draw} MALA transitions from the one "
-        "before: too few to trust. Try a non-centred form of the model, or NUTS, pm.sample(), "
-        "whose transitions are longer."
+        f"the slowest direction, although each is {steps_per_draw} transitions from the one "
+        f"before: too few to trust. Try a non-centred form of the model, or {remedy}."
     )

@@ -1,4 +1,4 @@
-"""DeerMALA: PyMC's step-method contract, and nothing else."""
+"""PyMC's step-method contract, for all kernels, and nothing else."""
 
 import copy
 import logging
@@ -32,173 +32,53 @@ _log = logging.getLogger("pymc.deer")
 
 
 @dataclass_state
-class DeerMALAState(StepMethodState):
-    """What PyMC stores and restores of a :class:`DeerMALA`."""
+class DeerState(StepMethodState):
+    """What PyMC stores and restores of a :class:`DeerStep`."""
 
     tune: bool
     record: ChainRecord | None
     fresh: bool
 
 
-class DeerMALA(BlockedStep):
-    r"""Metropolis-adjusted Langevin steps, solved in parallel windows of the chain.
-
-    With its random numbers drawn in advance, the chain is a recursion; DEER solves W of its steps
-    at once by Newton sweeps, each one batch of W transitions and one scan. The states are those of
-    the sequential chain on the same random numbers, up to `tol`, whatever the window, the rule and
-    the backend.
+class DeerStep(BlockedStep):
+    """A step method whose chain is solved in windows; what its kernels have in common.
 
     Parameters
     ----------
     vars
         Variables to sample; all continuous ones of the model by default.
-    backend
-        ``"numba"``, ``"jax"``, or ``"auto"``: JAX where it has a GPU, otherwise Numba.
-    step_size
-        Leapfrog step size in whitened units (the Langevin drift step is its square over 2).
-        Adapted in warm-up by default.
-    step_size_jitter
-        Share by which the step size of each transition is varied, uniformly either way; 0 by
-        default: MALA's single leapfrog step resonates with nothing.
-    target_accept
-        Acceptance rate that warm-up aims at. The default, 0.7, lies above the optimum of
-        sequential MALA, 0.574, because sweeps converge faster at smaller steps.
-    metric
-        Whitening, adapted in warm-up: ``"diag"``, ``"dense"``, ``"low_rank"`` (scales and the at
-        most 32 directions that they cannot whiten), or ``"auto"``: dense up to 100 dimensions, low
-        rank beyond. An array fixes it: variances (D,) or a covariance matrix (D, D) of the raveled
-        unconstrained vector.
-    jacobian
-        Rule of the sweeps: ``"preconditioned"`` (one curvature for all) or ``"secant"`` (one for
-        each coordinate, from successive sweeps), neither with Hessian-vector products;
-        ``"stochastic"`` (one product a probe) or ``"exact"`` (D products, for checks). ``"auto"``
-        is ``"secant"``, or ``"stochastic"`` where a pilot chain on JAX finds it faster; Numba would
-        take half a minute to compile it.
-    probes
-        Rademacher probes of the ``stochastic`` rule.
-    curvature
-        Bound c on the whitened curvature that the rules assume; sweeps converge where the true one
-        is below 2 c; ``secant`` assumes it where nothing has moved yet. By default the one that
-        takes a pilot chain the fewest sweeps.
-    window
-        Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is the fastest on a
-        pilot chain, `step.calibration` says why: often 1 on a few cores, hundreds to thousands on
-        a GPU. Where the sweeps of a window run out, the chain goes on with narrower ones, and says
-        so.
-    steps_per_draw
-        MALA transitions for each recorded draw. ``"auto"`` takes 10 in warm-up and then, from the
-        autocorrelation seen there, as many as make a draw of the slowest coordinate worth about
-        half an independent one (at most 64).
-    tol
-        Tolerance, in whitened units, of the states from which the next ones are committed: 1e-6 in
-        float64 and 1e-4 in float32 by default.
-    max_sweeps
-        Sweeps allowed for every W transitions; the rest then runs step by step and is counted in
-        the statistic ``fallback``. By default W / 2 + 8, below two transitions a sweep, where
-        sweeps no longer pay on any device; with ``window="auto"`` 1.5 times the sweeps at which
-        the window would be no faster than single steps.
-    hvp
-        Callable ``(x, v) -> H v`` on symbolic vectors of shape (D,): the Hessian of logp at x times
-        v, in place of automatic differentiation.
-    model
-        The model; from the context by default.
-    rng
-        Seed or generator, used only where `pm.sample` does not give one.
-    initial_point
-        Accepted for PyMC's sake; chains start where `pm.sample` says, jittered by U(-1, 1) in the
-        variables for which no ``initvals`` were given.
-    compile_kwargs
-        Accepted for PyMC's sake and refused if not empty: choose with `backend`.
-    blocked
-        False makes one DeerMALA for each variable.
-
-    Raises
-    ------
-    OptionError, ModelError, BackendError
-        At construction, naming the argument, variable or package.
-    StartError
-        When a chain starts where logp is not finite, naming the terms.
-    ForkError
-        In a forked process on the JAX backend.
-
-    References
-    ----------
-    Zoltowski et al. (2025), "Parallelizing MCMC across the sequence length", arXiv:2508.18413.
-    Lim et al. (2024), "Parallelizing non-linear sequential models over the sequence length",
-    ICLR, arXiv:2309.12252.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> from pymc_deer import DeerMALA
-    >>> with pm.Model():
-    ...     x = pm.Normal("x", 1.0, 2.0)
-    ...     idata = pm.sample(
-    ...         step=DeerMALA(), chains=2, cores=1, random_seed=1, progressbar=False
-    ...     )
-    >>> idata.posterior["x"].sizes["draw"]
-    1000
+    options
+        What the user asked for.
+    model, rng, compile_kwargs, blocked
+        As PyMC gives them to step methods.
     """
 
-    name = "deer_mala"
     default_blocked = True
     default_tune_steps = 1000
     stats_dtypes_shapes = STATS_DTYPES_SHAPES
-    _state_class = DeerMALAState
+    _state_class = DeerState
     model: Any
     backend: BackendName
 
     def __init__(
         self,
-        vars: Any = None,
+        vars: Any,
+        options: Options,
         *,
-        backend: BackendName = "auto",
-        step_size: float | None = None,
-        step_size_jitter: float = 0.0,
-        target_accept: float = 0.7,
-        metric: str | np.ndarray = "auto",
-        jacobian: str = "auto",
-        probes: int = 1,
-        curvature: float | None = None,
-        window: Any = "auto",
-        steps_per_draw: Any = "auto",
-        tol: float | None = None,
-        max_sweeps: int | None = None,
-        hvp: Callable[..., Any] | None = None,
-        model: Model | None = None,
-        rng: Any = None,
-        initial_point: Mapping[str, np.ndarray] | None = None,
-        compile_kwargs: dict[str, Any] | None = None,
-        blocked: bool = True,
-        **unknown: Any,
+        model: Model | None,
+        rng: Any,
+        compile_kwargs: dict[str, Any] | None,
+        blocked: bool,
     ) -> None:
-        self.options = Options.from_arguments(
-            {
-                "backend": backend,
-                "step_size": step_size,
-                "step_size_jitter": step_size_jitter,
-                "target_accept": target_accept,
-                "metric": metric,
-                "jacobian": jacobian,
-                "probes": probes,
-                "curvature": curvature,
-                "window": window,
-                "steps_per_draw": steps_per_draw,
-                "tol": tol,
-                "max_sweeps": max_sweeps,
-                "hvp": hvp,
-                **unknown,
-            },
-            also=("vars", "model", "rng", "initial_point", "compile_kwargs", "blocked"),
-        )
+        self.options = options
         if compile_kwargs:
             raise OptionError(
-                "DeerMALA compiles for itself: write DeerMALA(backend='numba') or 'jax' in place "
-                f"of compile_kwargs={compile_kwargs!r}."
+                f"{options.sampler} compiles for itself: write {options.sampler}(backend='numba') "
+                f"or 'jax' in place of compile_kwargs={compile_kwargs!r}."
             )
         self.model = modelcontext(model)
-        self.backend = resolve_backend(backend)
-        self.vars = _value_vars(vars, self.model)
+        self.backend = resolve_backend(options.backend)
+        self.vars = _value_vars(vars, self.model, options.sampler)
         self.blocked = blocked
         self.rng = get_random_generator(rng)
         self.tune = True
@@ -283,7 +163,7 @@ class DeerMALA(BlockedStep):
         elif not np.array_equal(x, chain.position):
             chain.move(x)
         x, stats = chain.next_draw(params, tuning=self.tune, alone=self._alone)
-        stats["warning"] = _sampler_warning(stats["warning"])
+        stats["warning"] = self._warning(stats["warning"], stats.pop("divergence"), point)
         moved = self.density.layout.unravel(x)
         return {name: moved.get(name, value) for name, value in point.items()}, [stats]
 
@@ -314,7 +194,7 @@ class DeerMALA(BlockedStep):
                 "step_size": stats["step_size"],
                 "acceptance": stats["acceptance_rate"],
                 "window": stats["window"],
-                "sweeps": 1000 * stats["sweeps"] / stats["n_steps"],
+                "sweeps": 1000 * stats["sweeps"] / stats["n_transitions"],
                 "failing": stats["diverging"] and not stats["tune"],
             }
 
@@ -325,13 +205,27 @@ class DeerMALA(BlockedStep):
         """Whether no other step method moves anything between our draws."""
         return len(self.vars) == len(self.model.value_vars)
 
+    def _warning(
+        self, message: Any, divergence: Any, point: Mapping[str, np.ndarray]
+    ) -> SamplerWarning | None:
+        """In the form that PyMC logs while it samples; divergences with their place, as NUTS's."""
+        if message is not None:
+            return SamplerWarning(WarningType.CONVERGENCE, message, "warn")
+        if divergence is None:
+            return None
+        source = {**point, **self.density.layout.unravel(divergence)}
+        text = "The energy error of a transition exceeded 1000 or was not finite."
+        kind = WarningType.DIVERGENCE
+        return SamplerWarning(kind, text, "debug", divergence_point_source=source)
+
     def _compile(self) -> None:
         """Compile and calibrate now: errors come early, and forked workers share what was made."""
         self._calibration = self.calibration
         if self.batching == "mapped":
             _log.info(
-                "DeerMALA on %s: the vectorised graph does not compile, so the states of a window "
+                "%s on %s: the vectorised graph does not compile, so the states of a window "
                 "are evaluated one by one.",
+                self.options.sampler,
                 self.backend,
             )
 
@@ -349,17 +243,12 @@ class DeerMALA(BlockedStep):
             self.record = record
 
 
-def _sampler_warning(message: Any) -> SamplerWarning | None:
-    """In the form that PyMC logs while it samples."""
-    return message and SamplerWarning(WarningType.CONVERGENCE, message, "warn")
-
-
-def _value_vars(vars: Any, model: Model) -> list[Any]:
+def _value_vars(vars: Any, model: Model, sampler: str) -> list[Any]:
     if vars is None:
         chosen = model.continuous_value_vars
         if not chosen:
             raise ModelError(
-                "The model has no continuous free variables: DeerMALA has nothing to sample."
+                f"The model has no continuous free variables: {sampler} has nothing to sample."
             )
         return chosen
     listed = list(vars) if isinstance(vars, list | tuple) else [vars]
@@ -370,7 +259,7 @@ def _value_vars(vars: Any, model: Model) -> list[Any]:
         rv = names.get(var) if isinstance(var, str) else var
         if rv is None or not any(rv is k for k in known):
             raise OptionError(
-                f"DeerMALA: {var} is not a free variable of the model, whose free variables are "
+                f"{sampler}: {var} is not a free variable of the model, whose free variables are "
                 f"{', '.join(names)}."
             )
         resolved.append(rv)

@@ -21,6 +21,7 @@ the curvature, the rule and the length of the window (see docs/exactness.md).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
@@ -31,14 +32,17 @@ from pymc_deer.jacobian import (
     Rule,
     accepted_jacobian,
     n_probes,
-    path_jacobian_diagonal,
     preconditioned_jacobian,
     secant_curvature,
 )
-from pymc_deer.kernel import LogpDlogp, State, transition
+from pymc_deer.kernel import State, transition
+from pymc_deer.leapfrog import LogpDlogp, Path, Tangent
 from pymc_deer.metric import MetricKind, SymbolicMetric
 from pymc_deer.scan import affine_scan
 from pymc_deer.typing import Tensor
+
+Kernel = Literal["mala", "hmc"]
+"""Transitions of one leapfrog step, or of as many as the tape says."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,11 @@ class SweepSpec:
     metric: MetricKind
     rule: Rule = "preconditioned"
     probes: int = 1
-    n_leapfrog: int = 1
+    kernel: Kernel = "mala"
+
+    def path(self, step_size: Tensor, n_leapfrog: Tensor) -> Path:
+        """The path of a transition; MALA takes no notice of `n_leapfrog`."""
+        return Path(step_size, n_leapfrog if self.kernel == "hmc" else None)
 
     def n_probes(self, size: int) -> int:
         """P, the number of probe vectors of a sweep in D = `size` dimensions."""
@@ -70,8 +78,8 @@ class SweepSpec:
 def build_sequential(density: Density, spec: SweepSpec) -> Program:
     """One transition of one chain, carrying logp and gradient: L gradients a transition.
 
-    Inputs z (D,), logp (), dlogp (D,), xi (D,), log_u (), step_size (), the metric's arrays and
-    params; outputs z, logp, dlogp and log_alpha.
+    Inputs z (D,), logp (), dlogp (D,), xi (D,), log_u (), step_size (), n_leapfrog (), the metric's
+    arrays and params; outputs z, logp, dlogp, log_alpha and energy.
     """
     size, dtype = density.size, density.dtype
     metric = SymbolicMetric.of(spec.metric, size, dtype)
@@ -79,11 +87,13 @@ def build_sequential(density: Density, spec: SweepSpec) -> Program:
     logp, log_u, step_size = (
         pt.tensor(n, dtype=dtype, shape=()) for n in ("logp", "log_u", "step_size")
     )
+    n_leapfrog = pt.tensor("n_leapfrog", dtype="int64", shape=())
     x = density.x.type("x")
     whitened = metric.whiten(_as_op(x, density.single(x), density.params))
-    moved = transition(whitened, State(z, logp, dlogp), xi, log_u, step_size, spec.n_leapfrog)
-    inputs = [z, logp, dlogp, xi, log_u, step_size, *metric.params, *density.params]
-    return Program(inputs, [*moved.state, moved.log_alpha])
+    path = spec.path(step_size, n_leapfrog)
+    moved = transition(whitened, State(z, logp, dlogp), xi, log_u, path)
+    inputs = [z, logp, dlogp, xi, log_u, step_size, n_leapfrog, *metric.params, *density.params]
+    return Program(inputs, [*moved.state, moved.log_alpha, moved.energy])
 
 
 def build_sweep(
@@ -97,9 +107,9 @@ def build_sweep(
     """One Newton sweep over a window.
 
     Inputs guess S (W, D), memory (W, M), start s_0 (D,), xi (W, D), log_u (W,), probes
-    (W or 1, P, D), step_size (W,), curvature (), tol (), blocking (2,), the metric's arrays and
-    params; outputs the next guess S' (W, D) and memory, states F (W, D), their logp (W,) and
-    gradient (W, D), log_alpha (W,) and the number of committed steps k.
+    (W or 1, P, D), step_size (W,), n_leapfrog (W,), curvature (), tol (), blocking (2,), the
+    metric's arrays and params; outputs the next guess S' (W, D) and memory, states F (W, D), their
+    logp (W,) and gradient (W, D), log_alpha (W,), energy (W,) and the number of committed steps k.
 
     Parameters
     ----------
@@ -111,6 +121,7 @@ def build_sweep(
     size, dtype = density.size, density.dtype
     guess, xi = (pt.tensor(n, dtype=dtype, shape=(width, size)) for n in ("guess", "xi"))
     log_u, step_size = (pt.tensor(n, dtype=dtype, shape=(width,)) for n in ("log_u", "step_size"))
+    n_leapfrog = pt.tensor("n_leapfrog", dtype="int64", shape=(width,))
     start = pt.tensor("start", dtype=dtype, shape=(size,))
     memory = pt.tensor("memory", dtype=dtype, shape=(width, spec.memory_size(size)))
     curvature, tol = (pt.tensor(n, dtype=dtype, shape=()) for n in ("curvature", "tol"))
@@ -122,22 +133,26 @@ def build_sweep(
     previous = pt.concatenate([start[None], guess[:-1]])
     batch_map = _transition_map(density, spec, batching, width, threaded)
     mapped = [previous, xi, log_u, step_size]
+    if spec.kernel == "hmc":
+        mapped = [*mapped, n_leapfrog]
     shared = [*metric.params, *density.params]
     if spec.rule == "stochastic":
         mapped = [*mapped, probes]
     elif spec.rule == "exact":
         shared = [probes, *shared]
-    states, logp, dlogp, log_alpha, accepted, *more = batch_map(blocking, *mapped, *shared)
+    states, logp, dlogp, log_alpha, energy, accepted, *more = batch_map(blocking, *mapped, *shared)
 
     next_memory = memory
-    if spec.rule == "secant":
-        bound = secant_curvature(previous, more[0], memory, curvature)
-        moved = preconditioned_jacobian(step_size[:, None], bound, spec.n_leapfrog)
-        next_memory = pt.concatenate([previous, more[0]], axis=1)
-    elif more:
-        moved = accepted_jacobian(more[0] / _probe_weight(spec), curvature)
+    if spec.rule in ("preconditioned", "secant"):
+        path = spec.path(step_size[:, None], n_leapfrog[:, None])
+        bound = curvature
+        if spec.rule == "secant":
+            bound = secant_curvature(previous, more[0], memory, curvature)
+            next_memory = pt.concatenate([previous, more[0]], axis=1)
+        moved = preconditioned_jacobian(path, bound)
     else:
-        moved = preconditioned_jacobian(step_size, curvature, spec.n_leapfrog)[:, None]
+        weight = 1 if spec.rule == "exact" else spec.probes
+        moved = accepted_jacobian(more[0] / weight, curvature)
     jacobian = pt.switch(accepted[:, None], moved, pt.ones((), dtype=dtype))
     solved = affine_scan(jacobian, states - jacobian * previous, start)
     # A guess from which the linearisation overflowed is replaced by the plain iterate.
@@ -146,13 +161,10 @@ def build_sweep(
 
     error = pt.max(pt.abs(pt.cumsum(states - guess, axis=0)), axis=1)
     committed = 1 + pt.sum(pt.cumprod((error[:-1] <= tol).astype("int64")))
-    inputs = [guess, memory, start, xi, log_u, probes, step_size, curvature, tol, blocking]
-    inputs += [*metric.params, *density.params]
-    return Program(inputs, [next_guess, next_memory, states, logp, dlogp, log_alpha, committed])
-
-
-def _probe_weight(spec: SweepSpec) -> int:
-    return 1 if spec.rule == "exact" else spec.probes
+    inputs = [guess, memory, start, xi, log_u, probes, step_size, n_leapfrog, curvature, tol]
+    inputs += [blocking, *metric.params, *density.params]
+    rows = [states, logp, dlogp, log_alpha, energy]
+    return Program(inputs, [next_guess, next_memory, *rows, committed])
 
 
 def _transition_map(
@@ -173,21 +185,27 @@ def _transition_map(
     log_u, step_size = (pt.tensor(n, dtype=dtype, shape=lead) for n in ("log_u", "step_size"))
     whitened = metric.whiten(logp_dlogp)
     state = State(z, *whitened(z))
-    moved = transition(whitened, state, xi, log_u, step_size, spec.n_leapfrog)
+    n_leapfrog = pt.tensor("n_leapfrog", dtype="int64", shape=lead)
     mapped: list[Tensor] = [z, xi, log_u, step_size]
+    if spec.kernel == "hmc":
+        mapped = [*mapped, n_leapfrog]
     shared: list[Tensor] = [*metric.params, *density.params]
-    outputs = [*moved.state, moved.log_alpha, moved.accepted]
-    if spec.rule == "secant":
-        outputs += [state.dlogp]
-    elif spec.rule != "preconditioned":
+    directions = tangent = None
+    if spec.rule in ("stochastic", "exact"):
         per_state = spec.rule == "stochastic"
         probe_lead = lead if per_state else (1,)
         probes = pt.tensor("probes", dtype=dtype, shape=(*probe_lead, spec.n_probes(size), size))
         directions = probes[0] if batching == "mapped" and not per_state else probes
-        whitened_hvp = metric.whiten_hvp(hvp)
-        outputs += [path_jacobian_diagonal(whitened_hvp, moved.path, directions, step_size)]
+        tangent = Tangent(metric.whiten_hvp(hvp), directions)
         mapped = [*mapped, probes] if per_state else mapped
         shared = shared if per_state else [probes, *shared]
+    path = spec.path(step_size, n_leapfrog)
+    moved = transition(whitened, state, xi, log_u, path, tangent)
+    outputs = [*moved.state, moved.log_alpha, moved.energy, moved.accepted]
+    if spec.rule == "secant":
+        outputs += [state.dlogp]
+    elif directions is not None:
+        outputs += [pt.sum(directions * moved.tangent, axis=-2)]
     return BatchMap(
         [*mapped, *shared],
         outputs,

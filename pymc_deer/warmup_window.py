@@ -9,6 +9,7 @@ from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import Moments, estimate_metric
 from pymc_deer.metric_low_rank import Sample, estimate_low_rank
 from pymc_deer.mixing import autocorrelation_time
+from pymc_deer.path_statistics import PathStatistics
 
 
 @dataclass
@@ -22,10 +23,14 @@ class WarmupWindow:
     moments: Moments | None = None
     means: list[np.ndarray] = field(default_factory=list)
     sample: Sample | None = None
+    paths: PathStatistics | None = None
 
     def add(self, trajectory: Trajectory, metric: Metric) -> None:
         """Take in part of a stretch that was run with `metric`."""
         draws, dlogp = trajectory.z, trajectory.dlogp
+        if trajectory.n_leapfrog.max() > 1:
+            self.paths = self.paths or PathStatistics.empty(draws.shape[1])
+            self.paths.add(trajectory)
         if metric.kind == "low_rank":
             draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
             sample = Sample.empty(draws.shape[1]) if self.sample is None else self.sample

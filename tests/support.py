@@ -7,7 +7,8 @@ import numpy as np
 import pymc as pm
 from xarray import DataTree
 
-from pymc_deer import DeerMALA
+from pymc_deer.backends.base import Trajectory
+from pymc_deer.step import DeerStep
 
 BACKENDS = tuple(os.environ.get("PYMC_DEER_TEST_BACKENDS", "numba,jax").split(","))
 """Backends under test: all of them, unless the environment names fewer."""
@@ -15,7 +16,7 @@ BACKENDS = tuple(os.environ.get("PYMC_DEER_TEST_BACKENDS", "numba,jax").split(",
 SEED = 20_250_103
 
 
-def sample(step: DeerMALA, **changes: Any) -> DataTree:
+def sample(step: DeerStep, **changes: Any) -> DataTree:
     """A short, silent run of the step's model in one process; `changes` go to `pm.sample`."""
     options: dict[str, Any] = {
         "draws": 20,
@@ -38,3 +39,18 @@ def autoregressive(phi: float, n: int, seed: int = 0) -> np.ndarray:
     for t in range(1, n):
         chain[t] = phi * chain[t - 1] + noise[t]
     return chain
+
+
+def trajectory(
+    z: np.ndarray,
+    dlogp: np.ndarray,
+    log_alpha: np.ndarray | float = 0.0,
+    n_leapfrog: np.ndarray | int = 1,
+    step_size: float = 1.0,
+) -> Trajectory:
+    """A made-up sequential trajectory through the states z, (n, D)."""
+    n = len(z)
+    columns = {"log_alpha": log_alpha, "n_leapfrog": n_leapfrog, "step_sizes": step_size}
+    per_step = {name: np.broadcast_to(value, n) for name, value in columns.items()}
+    zeros = np.zeros(n)
+    return Trajectory(z, zeros, dlogp, energy=zeros, **per_step, n_sweeps=0, n_fallback=0)

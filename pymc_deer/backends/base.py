@@ -23,6 +23,9 @@ _NARROWEST = 8
 _ARRAYS_PER_STATE = 32
 """Arrays of length D that a window holds for each state: tape, guess, buffers of four windows."""
 
+_PER_STEP = ("z", "logp", "dlogp", "log_alpha", "energy", "n_leapfrog", "step_sizes")
+"""Fields of a trajectory with a row for each transition."""
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -38,12 +41,15 @@ class Tuning:
         The whitening.
     jitter
         Share by which the step size varies from transition to transition, uniformly either way.
+    lengths
+        Fewest and most leapfrog steps of a transition, each number as often.
     """
 
     step_size: float
     curvature: float
     metric: Metric
     jitter: float = 0.0
+    lengths: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,10 @@ class Trajectory:
         Log-density at the states, shape (n,).
     log_alpha
         Log of each transition's Metropolis ratio, shape (n,).
+    energy
+        Hamiltonian where each transition starts, shape (n,).
+    n_leapfrog, step_sizes
+        Leapfrog steps of each transition, and their size, shape (n,).
     n_sweeps
         Newton sweeps used, 0 for the sequential chain.
     n_fallback
@@ -102,6 +112,9 @@ class Trajectory:
     logp: np.ndarray
     dlogp: np.ndarray
     log_alpha: np.ndarray
+    energy: np.ndarray
+    n_leapfrog: np.ndarray
+    step_sizes: np.ndarray
     n_sweeps: int
     n_fallback: int
 
@@ -110,38 +123,34 @@ class Trajectory:
 
     def __getitem__(self, rows: slice) -> "Trajectory":
         """Some of the states; the counts stay those of the whole."""
-        return replace(
-            self,
-            z=self.z[rows],
-            logp=self.logp[rows],
-            dlogp=self.dlogp[rows],
-            log_alpha=self.log_alpha[rows],
-        )
+        return replace(self, **{name: getattr(self, name)[rows] for name in _PER_STEP})
 
     @classmethod
     def joined(cls, pieces: Sequence["Trajectory"]) -> "Trajectory":
         """Consecutive trajectories as one."""
         return cls(
-            z=np.concatenate([p.z for p in pieces]),
-            logp=np.concatenate([p.logp for p in pieces]),
-            dlogp=np.concatenate([p.dlogp for p in pieces]),
-            log_alpha=np.concatenate([p.log_alpha for p in pieces]),
+            **{name: np.concatenate([getattr(p, name) for p in pieces]) for name in _PER_STEP},
             n_sweeps=sum(p.n_sweeps for p in pieces),
             n_fallback=sum(p.n_fallback for p in pieces),
         )
 
 
 class Noise(NamedTuple):
-    """The tape of a solve in the chain's dtype: xi (n, D), log_u (n,), step sizes (n,)."""
+    """The tape of a solve in the chain's dtype: xi (n, D), log_u, step sizes and L, each (n,)."""
 
     xi: np.ndarray
     log_u: np.ndarray
     step_sizes: np.ndarray
+    n_leapfrog: np.ndarray
 
     @classmethod
     def of(cls, tape: Tape, step_size: float, dtype: str) -> "Noise":
-        arrays = (tape.xi, tape.log_u, tape.step_sizes(step_size))
-        return cls(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays))
+        return cls(
+            np.ascontiguousarray(tape.xi, dtype=dtype),
+            np.ascontiguousarray(tape.log_u, dtype=dtype),
+            np.ascontiguousarray(tape.step_sizes(step_size), dtype=dtype),
+            np.ascontiguousarray(tape.lengths, dtype=np.int64),
+        )
 
     def after(self, n: int) -> "Noise":
         """Without the first n transitions."""
@@ -149,20 +158,21 @@ class Noise(NamedTuple):
 
 
 class Buffers:
-    """Arrays that a solver fills: z, logp, dlogp and log_alpha of n transitions."""
+    """Arrays that a solver fills: z, logp, dlogp, log_alpha and energy of n transitions."""
 
     def __init__(self, n: int, size: int, dtype: str) -> None:
         self.z = np.empty((n, size), dtype=dtype)
         self.logp = np.empty(n, dtype=dtype)
         self.dlogp = np.empty((n, size), dtype=dtype)
         self.log_alpha = np.empty(n, dtype=dtype)
+        self.energy = np.empty(n, dtype=dtype)
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        return self.z, self.logp, self.dlogp, self.log_alpha
+        return self.z, self.logp, self.dlogp, self.log_alpha, self.energy
 
     def write(self, at: int, arrays: Sequence[np.ndarray]) -> None:
-        """Copy rows of z, logp, dlogp and log_alpha to position `at`."""
+        """Copy rows of each array to position `at`."""
         for target, rows in zip(self.arrays, arrays, strict=True):
             target[at : at + len(rows)] = rows
 
@@ -252,6 +262,9 @@ class Solver(ABC):
             logp=buffers.logp,
             dlogp=buffers.dlogp,
             log_alpha=buffers.log_alpha,
+            energy=buffers.energy,
+            n_leapfrog=noise.n_leapfrog,
+            step_sizes=noise.step_sizes,
             n_sweeps=n_sweeps,
             n_fallback=n - n_done if self.plan.window > 1 else 0,
         )

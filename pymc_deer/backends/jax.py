@@ -17,6 +17,7 @@ import pytensor
 from jax import lax
 
 import pymc_deer.batch_jax
+import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Buffers, Noise, Solver
 from pymc_deer.batch import BATCHINGS
@@ -24,7 +25,7 @@ from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
-_BUFFERS = ("z", "logp", "dlogp", "log_alpha")
+_BUFFERS = ("z", "logp", "dlogp", "log_alpha", "energy")
 
 
 class JaxSolver(Solver):
@@ -150,7 +151,7 @@ class JaxSolver(Solver):
         if os.getpid() != self._pid:
             raise ForkError(
                 "JAX cannot run in a forked process. Write pm.sample(..., mp_ctx='forkserver'), "
-                "pm.sample(..., cores=1), or DeerMALA(backend='numba')."
+                "pm.sample(..., cores=1), or backend='numba'."
             )
         # In float32 too, whose graphs count in int64. The user's setting comes back afterwards.
         return jax.enable_x64(True)
@@ -184,9 +185,7 @@ class JaxSolver(Solver):
 
 
 def _cannot_compile(error: Exception | None) -> BackendError:
-    return BackendError(
-        f"JAX cannot compile this model ({error}). Write DeerMALA(backend='numba')."
-    )
+    return BackendError(f"JAX cannot compile this model ({error}). Write backend='numba'.")
 
 
 def _compile(program: Program) -> Callable[..., Any]:
@@ -231,12 +230,13 @@ def _sequential_loop(
     xi: jax.Array,
     log_u: jax.Array,
     step_sizes: jax.Array,
+    n_leapfrog: jax.Array,
     n: jax.Array,
     inputs: list[jax.Array],
 ) -> tuple[jax.Array, ...]:
     def advance(carry):
         t, (z, logp, dlogp), written = carry
-        rows = step(z, logp, dlogp, xi[t], log_u[t], step_sizes[t], *inputs)
+        rows = step(z, logp, dlogp, xi[t], log_u[t], step_sizes[t], n_leapfrog[t], *inputs)
         rows = [row.astype(start.dtype) for row in rows]
         written = tuple(b.at[t].set(row) for b, row in zip(written, rows, strict=True))
         return t + 1, rows[:3], written
@@ -244,8 +244,9 @@ def _sequential_loop(
     # A step of size 0 that is always accepted evaluates the density where the chain stands; the
     # Metropolis ratio against logp = 0 is logp itself, finite or not.
     still, zero = jnp.zeros_like(start), jnp.zeros((), start.dtype)
-    first = step(start, zero, still, still, zero - jnp.inf, zero, *inputs)
-    z, _, dlogp, logp = (row.astype(start.dtype) for row in first)
+    one = jnp.ones((), n_leapfrog.dtype)
+    first = step(start, zero, still, still, zero - jnp.inf, zero, one, *inputs)
+    z, _, dlogp, logp, _ = (row.astype(start.dtype) for row in first)
     carry = (jnp.zeros((), int), [z, logp, dlogp], buffers)
     return lax.while_loop(lambda carry: carry[0] < n, advance, carry)[2]
 
@@ -260,6 +261,7 @@ def _windowed_loop(
     xi: jax.Array,
     log_u: jax.Array,
     step_sizes: jax.Array,
+    n_leapfrog: jax.Array,
     n: jax.Array,
     max_sweeps: jax.Array,
     key: jax.Array,
@@ -280,6 +282,7 @@ def _windowed_loop(
             lax.dynamic_slice_in_dim(log_u, done, window),
             draw_probes(jax.random.fold_in(key, sweeps)),
             lax.dynamic_slice_in_dim(step_sizes, done, window),
+            lax.dynamic_slice_in_dim(n_leapfrog, done, window),
             curvature,
             tol,
             blocking,

@@ -13,6 +13,7 @@ from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_functi
 from pytensor.link.numba.dispatch.basic import numba_njit
 
 import pymc_deer.batch_numba
+import pymc_deer.repeat_numba
 import pymc_deer.scan_numba  # noqa: F401
 from pymc_deer.backends.base import Buffers, Noise, Solver
 from pymc_deer.batch import BATCHINGS, Batching
@@ -35,27 +36,30 @@ _CACHED_GAIN = 2
 and for a smaller one."""
 
 _SEQUENTIAL = """
-def run(start, xi, log_u, step_sizes, first, out_z, out_logp, out_dlogp, out_log_alpha, params):
+def run(start, xi, log_u, step_sizes, n_leapfrog, first, out_z, out_logp, out_dlogp, out_log_alpha,
+        out_energy, params):
     still = np.zeros_like(start)
     zero = np.asarray(np.zeros_like(log_u[0]))
     # A step of size 0 that is always accepted evaluates the density where the chain stands; the
     # Metropolis ratio against logp = 0 is logp itself, finite or not.
-    z, _, dlogp, logp = step(
-        start, zero, still, still, np.full_like(zero, -np.inf), zero, *params
+    z, _, dlogp, logp, _ = step(
+        start, zero, still, still, np.full_like(zero, -np.inf), zero, np.asarray(1), *params
     )
     for t in range(first, len(log_u)):
-        z, logp, dlogp, log_alpha = step(
-            z, logp, dlogp, xi[t], np.asarray(log_u[t]), np.asarray(step_sizes[t]), *params
+        z, logp, dlogp, log_alpha, energy = step(
+            z, logp, dlogp, xi[t], np.asarray(log_u[t]), np.asarray(step_sizes[t]),
+            np.asarray(n_leapfrog[t]), *params
         )
         out_z[t] = z
         out_logp[t] = logp.item()
         out_dlogp[t] = dlogp
         out_log_alpha[t] = log_alpha.item()
+        out_energy[t] = energy.item()
 """
 
 _WINDOWED = """
-def run(start, xi, log_u, step_sizes, window, memory, max_sweeps, probe_rng, probes, curvature,
-        tol, blocking, out_z, out_logp, out_dlogp, out_log_alpha, params):
+def run(start, xi, log_u, step_sizes, n_leapfrog, window, memory, max_sweeps, probe_rng, probes,
+        curvature, tol, blocking, out_z, out_logp, out_dlogp, out_log_alpha, out_energy, params):
     n = len(log_u)
     guess = np.empty((min(window, n), len(start)), dtype=start.dtype)
     guess[:] = start
@@ -64,15 +68,16 @@ def run(start, xi, log_u, step_sizes, window, memory, max_sweeps, probe_rng, pro
         width = min(window, n - done)
         end = done + width
         {draw_probes}
-        guess, memory, states, logp, dlogp, log_alpha, committed = sweep(
+        guess, memory, states, logp, dlogp, log_alpha, energy, committed = sweep(
             guess[:width], memory[:width], start, xi[done:end], log_u[done:end], probes,
-            step_sizes[done:end], curvature, tol, blocking, *params
+            step_sizes[done:end], n_leapfrog[done:end], curvature, tol, blocking, *params
         )
         k = committed.item()
         out_z[done : done + k] = states[:k]
         out_logp[done : done + k] = logp[:k]
         out_dlogp[done : done + k] = dlogp[:k]
         out_log_alpha[done : done + k] = log_alpha[:k]
+        out_energy[done : done + k] = energy[:k]
         start = states[k - 1].copy()
         # Slide: the guess for steps not seen before is where the window ends now.
         last = guess[width - 1].copy()
@@ -214,9 +219,7 @@ def available_threads() -> int:
 
 
 def _cannot_compile(error: Exception | None) -> BackendError:
-    return BackendError(
-        f"Numba cannot compile this model ({error}). Write DeerMALA(backend='jax')."
-    )
+    return BackendError(f"Numba cannot compile this model ({error}). Write backend='jax'.")
 
 
 def _compile(program: Program) -> Any:

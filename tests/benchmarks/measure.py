@@ -15,6 +15,7 @@ from pymc_deer import DeerMALA
 from pymc_deer.backends.base import Tuning
 from pymc_deer.density import Density, build_density
 from pymc_deer.options import BackendName
+from pymc_deer.step import DeerStep
 
 RESULTS = Path(__file__).parents[2] / "docs" / "benchmarks"
 
@@ -30,17 +31,23 @@ class Warmed:
     params: tuple[np.ndarray, ...]
 
 
-def warm_up(model: pm.Model, *, backend: BackendName = "numba", n_draws: int = 1000) -> Warmed:
+def warm_up(
+    model: pm.Model,
+    sampler: type[DeerStep] = DeerMALA,
+    *,
+    backend: BackendName = "numba",
+    n_draws: int = 1000,
+) -> Warmed:
     """Run the sampler's own warm-up of `n_draws` recorded draws."""
     with model:
-        step = DeerMALA(backend=backend, window=1)
+        step = sampler(backend=backend, window=1)  # type: ignore[call-arg]
         step.setup_chain(np.random.default_rng(1), n_draws, 1)
         point = model.initial_point()
         for _ in range(n_draws):
             point, _ = step.step(point)
         step.stop_tuning()
         point, _ = step.step(point)
-    assert isinstance(step, DeerMALA)
+    assert isinstance(step, DeerStep)
     record = step.record
     assert record is not None
     density = build_density(model)

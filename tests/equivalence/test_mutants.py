@@ -6,7 +6,7 @@ import numpy as np
 import pytensor.tensor as pt
 import pytest
 
-from pymc_deer import jacobian, kernel, reference, sweep
+from pymc_deer import jacobian, kernel, leapfrog, reference, sweep
 from tests.equivalence.problems import Problem, problem
 from tests.support import BACKENDS
 
@@ -56,9 +56,9 @@ def test_the_checks_pass_on_the_code_itself(case):
 
 
 def _without_kinetic_energy(original: Callable[..., kernel.Transition]):
-    def mutant(density, state, xi, log_u, step_size, n_leapfrog=1):
-        moved = original(density, state, xi, log_u, step_size, n_leapfrog)
-        step_size = pt.expand_dims(step_size, -1)
+    def mutant(density, state, xi, log_u, path, tangent=None):
+        moved = original(density, state, xi, log_u, path, tangent)
+        step_size = pt.expand_dims(path.step_size, -1)
         proposal = state.z + step_size * (xi + step_size / 2 * state.dlogp)
         logp, dlogp = density(proposal)
         log_alpha = logp - state.logp
@@ -69,7 +69,7 @@ def _without_kinetic_energy(original: Callable[..., kernel.Transition]):
             pt.switch(accepted, logp, state.logp),
             pt.switch(wide, dlogp, state.dlogp),
         )
-        return kernel.Transition(new, log_alpha, accepted, moved.path)
+        return moved._replace(state=new, log_alpha=log_alpha, accepted=accepted)
 
     return mutant
 
@@ -85,7 +85,7 @@ def test_a_wrong_acceptance_term_is_caught(case, monkeypatch):
 def test_a_wrong_jacobian_costs_sweeps_and_never_states(case, monkeypatch):
     """A useless linearisation is caught by the sweeps it takes; the states stay exact."""
     monkeypatch.setattr(
-        sweep, "preconditioned_jacobian", lambda step_size, *_: pt.zeros_like(step_size)
+        sweep, "preconditioned_jacobian", lambda path, *_: pt.zeros_like(path.step_size)
     )
     check_states(case)
     with pytest.raises(AssertionError):
@@ -99,12 +99,10 @@ def test_a_secant_that_sees_no_curvature_is_caught(case, monkeypatch):
 
 
 def test_a_wrong_sign_of_the_hessian_is_caught(case, monkeypatch):
-    original = jacobian.path_jacobian_diagonal
+    def mutant(hvp, directions):
+        return leapfrog.Tangent(lambda z, v: -hvp(z, v), directions)
 
-    def mutant(hvp, path, probes, step_size):
-        return original(lambda z, v: -hvp(z, v), path, probes, step_size)
-
-    monkeypatch.setattr(sweep, "path_jacobian_diagonal", mutant)
+    monkeypatch.setattr(sweep, "Tangent", mutant)
     with pytest.raises(AssertionError):
         check_sweeps(case, "stochastic")
 

@@ -14,7 +14,7 @@ from pymc_deer.adaptation import (
     steps_per_draw,
     warmup_schedule,
 )
-from pymc_deer.backends.base import Trajectory
+from tests.support import trajectory
 
 SIZE = 3
 
@@ -106,7 +106,7 @@ def drive(warmup: Warmup, seed: int = 0) -> list[float]:
         log_alpha = np.full(rows, -warmup.tuning.step_size)
         used.append(warmup.tuning.step_size)
         z = (x - warmup.tuning.metric.mu) / scales
-        warmup.observe(Trajectory(z, log_alpha, -x / 9 * scales, log_alpha, 0, 0), n)
+        warmup.observe(trajectory(z, -x / 9 * scales, log_alpha), n)
     return used
 
 
@@ -134,7 +134,7 @@ def test_finish_keeps_the_average_and_ends_warmup() -> None:
     # Later draws, and a second finish, teach nothing.
     before = warmup.tuning
     rows = np.ones((10, SIZE))
-    warmup.observe(Trajectory(rows, rows[:, 0], rows, -rows[:, 0], 0, 0), 1)
+    warmup.observe(trajectory(rows, rows, -rows[:, 0]), 1)
     warmup.finish()
     assert warmup.tuning.step_size == before.step_size
     assert_array_equal(warmup.tuning.metric.factor, before.metric.factor)
@@ -143,7 +143,7 @@ def test_finish_keeps_the_average_and_ends_warmup() -> None:
 def test_finish_in_the_middle_of_warmup() -> None:
     warmup = new_warmup()
     rows = np.ones((10, SIZE))
-    warmup.observe(Trajectory(rows, rows[:, 0], rows, -rows[:, 0], 0, 0), 1)
+    warmup.observe(trajectory(rows, rows, -rows[:, 0]), 1)
     warmup.finish()
     assert warmup.draws_to_boundary == 0
     assert not warmup.wants_step_size
@@ -158,7 +158,7 @@ def test_what_the_user_fixed_stays(factor: np.ndarray) -> None:
     while warmup.draws_to_boundary:
         n = warmup.draws_to_boundary
         z = rng.normal(size=(4 * n, SIZE))
-        warmup.observe(Trajectory(z, z[:, 0], -z, -np.ones(4 * n), 0, 0), n)
+        warmup.observe(trajectory(z, -z, -1.0), n)
     warmup.finish()
     assert warmup.tuning.step_size == 0.3
     assert warmup.steps_per_draw == 4

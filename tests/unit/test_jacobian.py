@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_deer.jacobian import preconditioned_jacobian, secant_curvature
+from pymc_deer.leapfrog import Path
 
 CURVATURES = np.array([0.1, 0.9, 1.6, 5.0])
 
@@ -49,5 +50,8 @@ def test_the_scalar_rule_is_the_jacobian_of_a_gaussian(n_leapfrog: int) -> None:
         momentum -= step_size / 2 * curvature * z
         z += step_size * momentum
         momentum -= step_size / 2 * curvature * z
-    found = preconditioned_jacobian(pt.constant(step_size), pt.constant(curvature), n_leapfrog)
+    steps, bound = pt.constant(step_size), pt.constant(curvature)
+    found = preconditioned_jacobian(Path(steps, pt.constant(n_leapfrog)), bound)
     assert found.eval() == pytest.approx(z, rel=1e-6)
+    if n_leapfrog == 1:
+        assert preconditioned_jacobian(Path(steps), bound).eval() == pytest.approx(z, rel=1e-6)

@@ -1,15 +1,21 @@
 """The noise tape: row t depends on the seed and on t alone."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from pymc_deer.backends.base import Tuning
 from pymc_deer.chain import Streams
+from pymc_deer.metric import identity_metric
 from pymc_deer.noise import Tape, draw_tape
 
 SIZE = 3
+STILL = Tuning(0.5, 1.0, identity_metric("diag", SIZE))
+JITTERED = replace(STILL, jitter=0.3)
 
 
 def generators() -> tuple[np.random.Generator, np.random.Generator]:
@@ -49,15 +55,15 @@ def test_slices_take_both_parts() -> None:
 def test_streams_are_independent_and_follow_the_seed() -> None:
     first, again = (Streams.spawn(np.random.default_rng(5)) for _ in range(2))
     other = Streams.spawn(np.random.default_rng(6))
-    assert_array_equal(first.tape(5, SIZE, 0.0).xi, again.tape(5, SIZE, 0.0).xi)
-    assert not np.array_equal(first.tape(5, SIZE, 0.0).xi, other.tape(5, SIZE, 0.0).xi)
-    names = ("normal", "uniform", "probes", "start", "scale")
+    assert_array_equal(first.tape(5, SIZE, STILL).xi, again.tape(5, SIZE, STILL).xi)
+    assert not np.array_equal(first.tape(5, SIZE, STILL).xi, other.tape(5, SIZE, STILL).xi)
+    names = [stream.name for stream in fields(Streams)]
     assert len({getattr(again, name).random() for name in names}) == len(names)
 
 
 def test_jitter_varies_step_sizes_and_nothing_else() -> None:
     still, varied, cut = (Streams.spawn(np.random.default_rng(5)) for _ in range(3))
-    plain, jittered = still.tape(2000, SIZE, 0.0), varied.tape(2000, SIZE, 0.3)
+    plain, jittered = still.tape(2000, SIZE, STILL), varied.tape(2000, SIZE, JITTERED)
     assert_array_equal(plain.xi, jittered.xi)
     assert_array_equal(plain.step_sizes(0.5), np.full(2000, 0.5))
     sizes = jittered.step_sizes(0.5)
@@ -65,5 +71,25 @@ def test_jitter_varies_step_sizes_and_nothing_else() -> None:
     assert 0.64 < sizes.max() <= 0.65
     assert sizes.mean() == pytest.approx(0.5, abs=0.01)
     assert_array_equal(jittered[5:9].step_sizes(0.5), sizes[5:9])
-    pieces = [cut.tape(n, SIZE, 0.3).step_sizes(0.5) for n in (3, 0, 1997)]
+    pieces = [cut.tape(n, SIZE, JITTERED).step_sizes(0.5) for n in (3, 0, 1997)]
     assert_array_equal(np.concatenate(pieces), sizes)
+
+
+def test_numbers_of_steps_are_uniform_and_change_nothing_else() -> None:
+    plain, varied, cut = (Streams.spawn(np.random.default_rng(5)) for _ in range(3))
+    tuning = replace(JITTERED, lengths=(2, 5))
+    tape, other = varied.tape(8000, SIZE, tuning), plain.tape(8000, SIZE, JITTERED)
+    assert_array_equal(tape.xi, other.xi)
+    assert_array_equal(tape.scale, other.scale)
+    assert_array_equal(other.lengths, np.ones(8000))
+    values, counts = np.unique(tape.lengths, return_counts=True)
+    assert_array_equal(values, [2, 3, 4, 5])
+    assert (np.abs(counts - 2000) < 5 * np.sqrt(1500)).all()
+    assert_array_equal(tape[5:9].lengths, tape.lengths[5:9])
+    pieces = [cut.tape(n, SIZE, tuning).lengths for n in (3, 0, 7997)]
+    assert_array_equal(np.concatenate(pieces), tape.lengths)
+
+
+def test_a_fixed_number_of_steps_is_taken_by_all() -> None:
+    streams = Streams.spawn(np.random.default_rng(5))
+    assert_array_equal(streams.tape(9, SIZE, replace(STILL, lengths=(7, 7))).lengths, np.full(9, 7))

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_deer.backends.base import Trajectory
 from pymc_deer.metric import KINDS, MetricKind, identity_metric
 from pymc_deer.warmup_window import WarmupWindow
-from tests.support import autoregressive
+from tests.support import autoregressive, trajectory
 
 SIZE = 3
 
@@ -17,9 +16,8 @@ def filled(z: np.ndarray, stretches: int, pieces: int = 1, kind: MetricKind = "d
     window = WarmupWindow()
     for stretch in np.split(z, stretches):
         for rows in np.array_split(stretch, pieces):
-            still = np.zeros(len(rows))
             metric = identity_metric(kind, z.shape[1])
-            window.add(Trajectory(rows, still, -rows, still, 0, 0), metric)
+            window.add(trajectory(rows, -rows), metric)
         window.end_stretch()
     return window
 

@@ -1,0 +1,139 @@
+"""How long a path should be: what warm-up's own transitions show.
+
+Each transition of a learning window takes a random number of leapfrog steps, up to twice the best
+known. How far it moved a function f of the state, squared and in units of twice the variance of f,
+is an estimate of 1 - rho(t), rho being the autocorrelation that paths of length t leave. Effective
+draws per gradient are then proportional to (1 - rho) / (1 + rho) / t, of the slowest functions, and
+the t with most of them is taken.
+
+The functions are all coordinates z_i and their squares. The squares are there because a path of
+half a period takes every z_i to -z_i: that leaves the mean without error and the spread unexplored,
+the reason for which the ChEES criterion (Hoffman, Radul and Sountsov 2021) looks at squares alone.
+They count half: tail quantiles, for which they stand, forget about twice as fast.
+
+Averages over the slowest functions, in place of the slowest one, keep the noise down. Which ones
+they are is seen in one half of the transitions and how slow they are in the other, since the
+smallest of many noisy numbers is too small.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_deer.backends.base import Trajectory
+
+_MOST_COORDINATES = 4000
+_SLOWEST_SHARE = 0.05
+_GOOD_ENOUGH = 0.95
+"""The longest paths with this share of the most effective draws per gradient are taken: what a
+transition costs besides its gradients favours fewer, longer ones."""
+
+_FEWEST = 8
+"""Transitions of either half that a length must have been seen in."""
+
+_LENGTHS = np.geomspace(1e-3, 1e3, 118)
+"""Path lengths told apart: one in every eighth, wherever whitened paths may lie."""
+
+_NEIGHBOURS = 0.2
+"""Lengths that differ by less than this share are taken together, as jitter of step sizes does."""
+
+
+@dataclass
+class PathStatistics:
+    """Squared moves by path length, of coordinates and of their squares.
+
+    Attributes
+    ----------
+    counts, moves
+        Transitions, (2, B), and sums of squared moves, (2, B, F), by half and bin of path lengths;
+        F functions.
+    n, sums, squares
+        Number of states, and sums of the functions and of their squares, (F,).
+    last
+        The functions at the last state, (F,); None before the first.
+    """
+
+    counts: np.ndarray
+    moves: np.ndarray
+    sums: np.ndarray
+    squares: np.ndarray
+    n: int = 0
+    last: np.ndarray | None = None
+
+    @classmethod
+    def empty(cls, size: int) -> "PathStatistics":
+        """For states of D = `size` coordinates, of which at most 4000 are looked at."""
+        n_bins, n_functions = len(_LENGTHS), 2 * len(_coordinates(size))
+        counts, moves = np.zeros((2, n_bins)), np.zeros((2, n_bins, n_functions))
+        return cls(counts, moves, np.zeros(n_functions), np.zeros(n_functions))
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Take in transitions that follow on those before."""
+        z = trajectory.z[:, _coordinates(trajectory.z.shape[1])].astype(float)
+        functions = np.concatenate([z, z**2], axis=1)
+        first = 1 if self.last is None else 0
+        before = functions[:1] if self.last is None else self.last[None]
+        moves = (np.diff(functions, axis=0, prepend=before) ** 2)[first:]
+        half = (self.n + np.arange(len(z)))[first:] % 2
+        lengths = trajectory.n_leapfrog * trajectory.step_sizes
+        bins = np.searchsorted(_BOUNDS, lengths[first:])
+        np.add.at(self.counts, (half, bins), 1)
+        np.add.at(self.moves, (half, bins), moves)
+        self.n += len(z)
+        self.sums += functions.sum(axis=0)
+        self.squares += (functions**2).sum(axis=0)
+        self.last = functions[-1]
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Variances of the functions, (F,): those of the coordinates come first."""
+        variance = self.squares / self.n - (self.sums / self.n) ** 2
+        return np.maximum(variance, np.finfo(float).tiny)
+
+    def best(self) -> tuple[float, float] | None:
+        """The path length with the most effective draws per gradient.
+
+        Returns
+        -------
+        That length, in units of the coordinates' median standard deviation, and how many of its
+        transitions are worth one independent draw; None where too little has been seen.
+        """
+        seen = np.array([t for t in _LENGTHS if self._counts(t).min() >= _FEWEST])
+        if len(seen) == 0:
+            return None
+        times = np.array([self._time(t) for t in seen])
+        rate = 1 / (times * seen)
+        chosen = np.flatnonzero(rate >= _GOOD_ENOUGH * rate.max())[-1]
+        deviations = np.sqrt(self.variance[: len(self.sums) // 2])
+        return float(seen[chosen] / np.median(deviations)), float(times[chosen])
+
+    def _counts(self, length: float) -> np.ndarray:
+        """Transitions of about that length, by half."""
+        return self.counts[:, _near(length)].sum(axis=1)
+
+    def _time(self, length: float) -> float:
+        """Transitions of about that length for an independent draw of the slowest functions."""
+        means = self.moves[:, _near(length)].sum(axis=1) / self._counts(length)[:, None]
+        forgotten = np.clip(means / (2 * self.variance), 1e-6, 1.9)
+        coordinates, squares = np.split((2 - forgotten) / forgotten, 2, axis=1)
+        return max(_slowest(coordinates), _slowest(squares) / 2)
+
+
+def _slowest(times: np.ndarray) -> float:
+    """Average autocorrelation time of the slowest functions, from times by half, (2, F)."""
+    n = max(1, round(_SLOWEST_SHARE * times.shape[1]))
+    found = [other[np.argsort(seen)[-n:]].mean() for seen, other in (times, times[::-1])]
+    return float(np.mean(found))
+
+
+def _near(length: float) -> np.ndarray:
+    return np.flatnonzero(np.abs(_LENGTHS - length) <= _NEIGHBOURS * length)
+
+
+def _coordinates(size: int) -> np.ndarray:
+    """All coordinates, or as many as are affordable, evenly spaced."""
+    n = min(size, _MOST_COORDINATES)
+    return np.linspace(0, size - 1, n).round().astype(int)
+
+
+_BOUNDS = np.sqrt(_LENGTHS[:-1] * _LENGTHS[1:])

@@ -1,0 +1,42 @@
+"""Numba implementation of :class:`~pymc_deer.repeat.Repeat`: a loop."""
+
+from hashlib import sha256
+
+import numpy as np
+from pytensor.link.numba.dispatch.basic import (
+    numba_funcify_and_cache_key,
+    numba_njit,
+    register_funcify_and_cache_key,
+)
+
+from pymc_deer.repeat import Repeat
+
+_TEMPLATE = """
+def repeat(n, {arguments}):
+    {own}
+    for _ in range(n.item()):
+        {carried} = inner({arguments})
+    return {carried}
+"""
+
+
+@register_funcify_and_cache_key(Repeat)
+def numba_funcify_repeat(op: Repeat, node: object = None, **kwargs: object):
+    inner, inner_key = numba_funcify_and_cache_key(op.fgraph, fgraph_name="repeat_inner")
+    source = _source(op)
+    env = {"__name__": __name__, "inner": inner, "np": np}
+    exec(compile(source, "<repeat>", "exec"), env)
+    if inner_key is None:
+        return numba_njit(env["repeat"]), None
+    return numba_njit(env["repeat"]), sha256(f"Repeat {inner_key} {source}".encode()).hexdigest()
+
+
+def _source(op: Repeat) -> str:
+    carried = [f"carried_{i}" for i in range(op.n_carried)]
+    shared = [f"shared_{i}" for i in range(len(op.input_types) - op.n_carried)]
+    return _TEMPLATE.format(
+        arguments=", ".join(carried + shared),
+        # Copies: arrays of one type whatever the caller's, and the caller's stay untouched.
+        own="\n    ".join(f"{name} = {name}.copy()" for name in carried),
+        carried=", ".join(carried),
+    )
