@@ -105,5 +105,5 @@ def test_values_carried_along_keep_their_type() -> None:
 
 
 def test_wrong_number_of_inputs() -> None:
-    with pytest.raises(ValueError, match="shorter|longer"):
+    with pytest.raises(ValueError, match=r"shorter|longer"):
         rounds()(*inputs()[:-1])
