@@ -82,3 +82,17 @@ def test_paths_are_looked_at_only_if_asked_for() -> None:
     window = WarmupWindow()
     window.add(rotated(20), identity_metric("diag", SIZE))
     assert window.paths is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [7, 40, 1000])
+def test_a_chain_that_stood_still_teaches_no_metric(kind: MetricKind, n: int) -> None:
+    """The mean of equal numbers is off by roundings, which are no variance."""
+    still = np.tile(np.random.default_rng(n).normal(size=20), (n, 1))
+    start = identity_metric(kind, 20)
+    window = WarmupWindow()
+    window.add(trajectory(still, -22.3 * still), start)
+    window.end_stretch()
+    found = window.estimate(start)
+    assert_allclose(found.to_x(np.eye(20)) - found.to_x(np.zeros(20)), np.eye(20), atol=1e-9)
+    assert_allclose(found.mu, still[0])
