@@ -62,9 +62,8 @@ SEED = 20_250_102
 HMC_QUICK = {"eight_schools", "breast_cancer"}
 HMC_TRACTABLE = [name for name in TRACTABLE if name != "hsgp_regression"]
 HMC_HARD = ["hsgp_regression", *(name for name in HARD if name not in ("funnel", "rosenbrock"))]
-"""Models on which DeerHMC must converge, and on which it may. The scale and length of the HSGP's
-covariance make a narrow ridge on which one or two draws in a hundred diverge: of six seeds, two stay
-above an R-hat of 1.01 (1.016 and 1.030), and say so."""
+"""Models on which DeerHMC must converge, and on which it may. On the HSGP one or two draws in a
+hundred diverge, and of six seeds two stay above an R-hat of 1.01 (1.016 and 1.030), and say so."""
 
 
 def sample(
