@@ -127,7 +127,7 @@ def test_windows_that_do_not_converge_are_narrowed_and_said_so(
     logged = [record.message for record in caplog.records]
     messages = [m for m in logged if "more sweeps than they are allowed" in m]
     assert len(messages) == 2, "once for each chain"
-    assert "DeerMALA(window=16)" in messages[0]
+    assert "Try a smaller window, window=16" in messages[0]
     for name in ("mu", "tau", "eta"):
         ours, theirs = idata["posterior"][name], exact["posterior"][name]
         assert_allclose(ours.to_numpy(), theirs.to_numpy(), rtol=1e-3, atol=1e-3)
