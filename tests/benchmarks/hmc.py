@@ -3,9 +3,10 @@
 Each model four chains of 1000 draws with the samplers' defaults, one chain after the other on one
 core, the two samplers in turn; medians of the repeats. ``sampling`` counts the draws kept alone:
 for DeerHMC from a clock in `pm.sample`'s callback, for nutpie its total time shared out by
-gradients. ``all`` is everything from the model to the draws, compilation included, in a process of
-its own with an empty compilation cache. The rows made replace those of the same model in
-``docs/benchmarks/hmc.json``.
+gradients. ``engine`` is DeerHMC's compiled loop alone, without what `pm.sample` does for each draw:
+as many gradients as the draws took, timed in one call. ``all`` is everything from the model to the
+draws, compilation included, in a process of its own with an empty compilation cache. The rows made
+replace those of the same model in ``docs/benchmarks/hmc.json``.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import nutpie
 import pymc as pm
 
 from pymc_deer import DeerHMC
+from pymc_deer.chain import Streams
 from pymc_deer.examples import correlated_logistic
 from tests.benchmarks.measure import RESULTS, write
 from tests.zoo import MODELS
@@ -41,6 +43,7 @@ NAMES = (
 CASES: dict[str, Callable[[], pm.Model]] = MODELS | {"correlated_logistic": correlated_logistic}
 CHAINS, DRAWS = 4, 1000
 REPEATS = 3
+ENGINE_STEPS = 2048
 
 
 @dataclass(frozen=True)
@@ -50,15 +53,12 @@ class Run:
     compiling: float
     tuning: float
     sampling: float
+    engine: float
     ess: float
     tail_ess: float
     r_hat: float
     gradients: int
     divergences: int
-
-    @property
-    def ess_per_second(self) -> float:
-        return self.ess / self.sampling
 
 
 class Clock:
@@ -92,14 +92,27 @@ def deer(model: pm.Model, seed: int) -> Run:
             compute_convergence_checks=False,
         )
     stats = idata["sample_stats"]
+    gradients = int(stats["n_steps"].sum())
     return Run(
         compiling,
         clock.seconds[True],
         clock.seconds[False],
+        gradients * seconds_per_gradient(step, model),
         **quality(idata["posterior"].dataset, model),
-        gradients=int(stats["n_steps"].sum()),
+        gradients=gradients,
         divergences=int(stats["diverging"].sum()),
     )
+
+
+def seconds_per_gradient(step: Any, model: pm.Model) -> float:
+    """Of the compiled loop, going on from where the last chain stands."""
+    record = step.record
+    tuning, solver = record.warmup.tuning, step.solver
+    params = step.density.param_values(model.initial_point())
+    tape = Streams.spawn(np.random.default_rng(0)).tape(ENGINE_STEPS, step.density.size, tuning)
+    start = time.perf_counter()
+    solver.run(tuning.metric.to_z(record.x), tape, tuning, params, np.random.default_rng(0))
+    return (time.perf_counter() - start) / int(tape.lengths.sum())
 
 
 def nuts(model: pm.Model, seed: int) -> Run:
@@ -118,6 +131,7 @@ def nuts(model: pm.Model, seed: int) -> Run:
     return Run(
         compiling,
         seconds * warmup / (warmup + kept),
+        seconds * kept / (warmup + kept),
         seconds * kept / (warmup + kept),
         **quality(trace["posterior"].dataset, model),
         gradients=kept,
@@ -166,14 +180,21 @@ def measure(name: str) -> dict[str, object]:
         sampler: {k: float(np.median([asdict(r)[k] for r in found])) for k in asdict(found[0])}
         for sampler, found in runs.items()
     }
-    pairs = zip(runs["deer"], runs["nutpie"], strict=True)
-    rates = [ours.ess_per_second / theirs.ess_per_second for ours, theirs in pairs]
+    pairs = list(zip(runs["deer"], runs["nutpie"], strict=True))
+    through_pymc, engine = (
+        [
+            (ours.ess / getattr(ours, clock)) / (theirs.ess / getattr(theirs, clock))
+            for ours, theirs in pairs
+        ]
+        for clock in ("sampling", "engine")
+    )
     seconds = {sampler: cold(name, sampler) for sampler in SAMPLERS}
     per_second = {sampler: median[sampler]["ess"] / seconds[sampler] for sampler in SAMPLERS}
     row: dict[str, object] = {
         "model": name,
-        "ratio_sampling": round(float(np.median(rates)), 2),
-        "ratios_sampling": [round(r, 2) for r in rates],
+        "ratio_sampling": round(float(np.median(through_pymc)), 2),
+        "ratios_sampling": [round(r, 2) for r in through_pymc],
+        "ratio_engine": round(float(np.median(engine)), 2),
         "ratio_all": round(per_second["deer"] / per_second["nutpie"], 2),
     }
     for sampler in SAMPLERS:
@@ -199,8 +220,9 @@ def main() -> None:
         old = json.loads(file.read_text())["rows"] if file.exists() else []
         rows = {row["model"]: row for row in [*old, measure(name)]}
         write("hmc", [rows[n] for n in rows if n in CASES], old)
-    ratios = [row["ratio_sampling"] for row in rows.values()]
-    print(f"geometric mean of {len(ratios)}: {np.exp(np.mean(np.log(ratios))):.2f}")
+    for column in ("ratio_sampling", "ratio_engine", "ratio_all"):
+        ratios = [row[column] for row in rows.values()]
+        print(f"{column}: geometric mean of {len(ratios)} {np.exp(np.mean(np.log(ratios))):.2f}")
 
 
 if __name__ == "__main__":
