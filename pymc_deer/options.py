@@ -181,7 +181,7 @@ class HMCOptions(Options):
     kernel: ClassVar[Kernel] = "hmc"
     warmup_steps_per_draw: ClassVar[int] = 2
     # Draws nearly independent: recording one costs as much as a few transitions of a small model.
-    thinning: ClassVar[float] = 1.5
+    thinning: ClassVar[float] = 1.0
     # Paths go round a curvature of 3; a direction costs as much as the few steps that it saves.
     white: ClassVar[float] = 3.0
 
