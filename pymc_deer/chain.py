@@ -125,7 +125,6 @@ class SolvedStretch:
         n_draws = len(trajectory) // steps
         log_alpha = trajectory.log_alpha.reshape(n_draws, steps)
         nonfinite = ~(np.abs(log_alpha) < np.inf)
-        diverging = nonfinite | (log_alpha < -_DIVERGENCE)
         n_swept = len(trajectory) - trajectory.n_fallback if trajectory.n_sweeps else 0
         constant = {
             "step_size": self.tuning.step_size,
@@ -140,20 +139,28 @@ class SolvedStretch:
             "model_logp": trajectory.logp[steps - 1 :: steps].tolist(),
             "energy": trajectory.energy[steps - 1 :: steps].tolist(),
             "acceptance_rate": acceptance_rates(log_alpha).mean(axis=1).tolist(),
-            "diverging": diverging.any(axis=1).tolist(),
+            "diverging": self._diverging.any(axis=1).tolist(),
             "n_steps": trajectory.n_leapfrog.reshape(n_draws, steps).sum(axis=1).tolist(),
             "rejected_nonfinite": nonfinite.sum(axis=1).tolist(),
             **{name: [value] * n_draws for name, value in constant.items()},
         }
 
-    def divergence(self, i: int) -> np.ndarray | None:
-        """Where the i-th draw's first divergent transition started, if known, in x, shape (D,)."""
-        log_alpha = self.trajectory.log_alpha[: (i + 1) * self.steps_per_draw]
-        divergent = np.flatnonzero(~(np.abs(log_alpha) < np.inf) | (log_alpha < -_DIVERGENCE))
-        divergent = divergent[divergent >= max(i * self.steps_per_draw, 1)]
-        if len(divergent) == 0:
-            return None
-        return self.tuning.metric.to_x(self.trajectory.z[divergent[0] - 1])
+    @cached_property
+    def _diverging(self) -> np.ndarray:
+        """Whether each transition diverged, shape (draws, steps_per_draw)."""
+        log_alpha = self.trajectory.log_alpha.reshape(-1, self.steps_per_draw)
+        return ~(np.abs(log_alpha) < np.inf) | (log_alpha < -_DIVERGENCE)
+
+    def divergence(self, i: int, before: np.ndarray) -> np.ndarray:
+        """Where the first divergent transition of the i-th draw started, in x, shape (D,).
+
+        Parameters
+        ----------
+        before
+            The state before the stretch, shape (D,).
+        """
+        first = i * self.steps_per_draw + int(np.argmax(self._diverging[i]))
+        return self.tuning.metric.to_x(self.trajectory.z[first - 1]) if first else before
 
 
 class Chain:
@@ -247,7 +254,7 @@ class Chain:
         stats = {name: column[i] for name, column in self._solved.statistics.items()}
         stats |= {"tune": tuning, "divergence": None}
         if stats["diverging"] and not tuning:
-            stats["divergence"] = self._solved.divergence(i)
+            stats["divergence"] = self._solved.divergence(i, record.x)
         record.handed_out += 1
         if record.handed_out == record.stretch_draws:
             self._commit()

@@ -19,6 +19,9 @@ DRAWS_PER_EFFECTIVE = 5.0
 _LARGEST_CHANGE = np.log(1e6)
 """Bound on the change of a log variance in one update."""
 
+_ROUNDING = 100 * np.finfo(float).eps
+"""Relative deviation below which numbers are the same."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -56,13 +59,13 @@ class Moments:
 
     @property
     def z_variance(self) -> np.ndarray:
-        """Variances of the draws, shape (D,)."""
-        return _diagonal(self.z_scatter) / self.count
+        """Variances of the draws, shape (D,); 0 where they did not move."""
+        return _variance(self.z_scatter, self.z_mean, self.count)
 
     @property
     def g_variance(self) -> np.ndarray:
-        """Variances of the gradients, shape (D,)."""
-        return _diagonal(self.g_scatter) / self.count
+        """Variances of the gradients, shape (D,); 0 where they did not change."""
+        return _variance(self.g_scatter, self.g_mean, self.count)
 
     def _square(self, shift: np.ndarray) -> np.ndarray:
         return shift**2 if self.z_scatter.ndim == 1 else np.outer(shift, shift)
@@ -141,6 +144,12 @@ def _shrunk_correlation(scatter: np.ndarray, moved: np.ndarray, trust: float) ->
 
 def _scatter(centred: np.ndarray, kind: MetricKind) -> np.ndarray:
     return centred.T @ centred if kind == "dense" else np.sum(centred**2, axis=0)
+
+
+def _variance(scatter: np.ndarray, mean: np.ndarray, count: int) -> np.ndarray:
+    variance = _diagonal(scatter) / count
+    # The same number over and over may differ from its mean by some roundings.
+    return np.where(variance > (_ROUNDING * mean) ** 2, variance, 0.0)
 
 
 def _diagonal(scatter: np.ndarray) -> np.ndarray:

@@ -85,7 +85,7 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     draws = _centred(sample.draws[finite] / scales)
     dlogp = _centred(sample.dlogp[finite] * scales)
     size = draws.shape[1]
-    if len(draws) < 2:
+    if not (draws.any() and dlogp.any()):
         return Metric(mu, scales, np.zeros((size, 0)), np.zeros(0))
 
     basis, _ = np.linalg.qr(np.hstack([_leading(draws), _leading(dlogp)]))
@@ -109,7 +109,10 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
 
 
 def _centred(rows: np.ndarray) -> np.ndarray:
-    return rows - rows.mean(axis=0) if len(rows) else rows
+    if len(rows) == 0:
+        return rows
+    # The mean of equal numbers is off by roundings.
+    return np.where(np.ptp(rows, axis=0) > 0, rows - rows.mean(axis=0), 0.0)
 
 
 def _leading(rows: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Plain NumPy: sequential MALA and the window loop, as written in the design.
+"""Plain NumPy: sequential MALA and HMC, and the window loop, as written in the design.
 
 The oracle of the tests. It shares no code with the compiled path, and nothing else imports it.
 """
@@ -49,14 +49,18 @@ def sequential(
     start: np.ndarray,
     xi: np.ndarray,
     log_u: np.ndarray,
-    step_size: float,
-    n_leapfrog: int = 1,
+    step_size: float | np.ndarray,
+    n_leapfrog: int | np.ndarray = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The chain itself: states (n, D) and log Metropolis ratios (n,)."""
+    """The chain itself: states (n, D) and log Metropolis ratios (n,).
+
+    Step sizes and numbers of steps are the same for all transitions, or arrays (n,).
+    """
     states, ratios = np.empty_like(xi), np.empty_like(log_u)
+    sizes, lengths = (np.broadcast_to(a, len(xi)) for a in (step_size, n_leapfrog))
     z = start
     for t in range(len(xi)):
-        z, ratios[t], *_ = transition(density, z, xi[t], float(log_u[t]), step_size, n_leapfrog)
+        z, ratios[t], *_ = transition(density, z, xi[t], log_u[t], sizes[t], lengths[t])
         states[t] = z
     return states, ratios
 
@@ -66,17 +70,18 @@ def windowed(
     start: np.ndarray,
     xi: np.ndarray,
     log_u: np.ndarray,
-    step_size: float,
+    step_size: float | np.ndarray,
     *,
     window: int,
     curvature: float,
     tol: float,
-    n_leapfrog: int = 1,
+    n_leapfrog: int | np.ndarray = 1,
 ) -> tuple[np.ndarray, int]:
     """The chain by Newton sweeps with the ``preconditioned`` rule: states (n, D) and sweeps."""
     n = len(xi)
     states = np.empty_like(xi)
-    moved = np.cos(n_leapfrog * np.arccos(np.clip(1 - curvature * step_size**2 / 2, -1, 1)))
+    sizes, lengths = (np.broadcast_to(a, n) for a in (step_size, n_leapfrog))
+    moved = np.cos(lengths * np.arccos(np.clip(1 - curvature * sizes**2 / 2, -1, 1)))
     guess = np.tile(start, (min(window, n), 1))
     done = sweeps = 0
     while done < n:
@@ -86,10 +91,9 @@ def windowed(
         new, solved = np.empty_like(guess), np.empty_like(guess)
         carried = start
         for t in range(width):
-            step = transition(
-                density, previous[t], xi[done + t], float(log_u[done + t]), step_size, n_leapfrog
-            )
-            factor = np.clip(moved, 0, 1) if step.accepted else 1.0
+            i = done + t
+            step = transition(density, previous[t], xi[i], log_u[i], sizes[i], lengths[i])
+            factor = np.clip(moved[i], 0, 1) if step.accepted else 1.0
             new[t] = step.z
             carried = factor * carried + step.z - factor * previous[t]
             solved[t] = carried

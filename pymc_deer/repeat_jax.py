@@ -17,6 +17,7 @@ def jax_funcify_repeat(op: Repeat, **kwargs: object):
             rows = inner(*carried, *shared)
             return tuple(row.astype(c.dtype) for row, c in zip(rows, carried, strict=True))
 
-        return lax.fori_loop(0, n, advance, tuple(carried))
+        carried = lax.fori_loop(0, n, advance, tuple(carried))
+        return carried if op.n_carried > 1 else carried[0]
 
     return repeat

@@ -23,7 +23,9 @@ def repeat(n, {arguments}):
 
 @register_funcify_and_cache_key(Repeat)
 def numba_funcify_repeat(op: Repeat, node: object = None, **kwargs: object):
-    inner, inner_key = numba_funcify_and_cache_key(op.fgraph, fgraph_name="repeat_inner")
+    inner, inner_key = numba_funcify_and_cache_key(
+        op.fgraph, squeeze_output=True, fgraph_name="repeat_inner"
+    )
     source = _source(op)
     env = {"__name__": __name__, "inner": inner, "np": np}
     exec(compile(source, "<repeat>", "exec"), env)

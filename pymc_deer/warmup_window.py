@@ -25,10 +25,16 @@ class WarmupWindow:
     sample: Sample | None = None
     paths: PathStatistics | None = None
 
-    def add(self, trajectory: Trajectory, metric: Metric) -> None:
-        """Take in part of a stretch that was run with `metric`."""
+    def add(self, trajectory: Trajectory, metric: Metric, *, paths: bool = False) -> None:
+        """Take in part of a stretch that was run with `metric`.
+
+        Parameters
+        ----------
+        paths
+            Whether to look at the lengths of its paths, all or none of a window's.
+        """
         draws, dlogp = trajectory.z, trajectory.dlogp
-        if trajectory.n_leapfrog.max() > 1:
+        if paths:
             self.paths = self.paths or PathStatistics.empty(draws.shape[1])
             self.paths.add(trajectory)
         if metric.kind == "low_rank":

@@ -7,11 +7,14 @@ import numpy as np
 import pymc as pm
 from xarray import DataTree
 
+from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.backends.base import Trajectory
 from pymc_deer.step import DeerStep
 
 BACKENDS = tuple(os.environ.get("PYMC_DEER_TEST_BACKENDS", "numba,jax").split(","))
 """Backends under test: all of them, unless the environment names fewer."""
+
+SAMPLERS: tuple[type[DeerStep], ...] = (DeerMALA, DeerHMC)
 
 SEED = 20_250_103
 

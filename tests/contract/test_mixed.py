@@ -1,4 +1,4 @@
-"""DeerMALA beside other step methods: draws solved ahead must not outlive what they assume."""
+"""Deer steps beside others: draws solved ahead must not outlive what they assume."""
 
 import copy
 from collections.abc import Callable
@@ -14,7 +14,10 @@ from scipy.stats import norm
 from xarray import DataTree
 
 from pymc_deer import DeerMALA
+from pymc_deer.step import DeerStep
+from tests.support import SAMPLERS
 
+BOTH_SAMPLERS = pytest.mark.parametrize("sampler", SAMPLERS)
 SEED = 20_250_104
 
 
@@ -26,28 +29,33 @@ def chained() -> pm.Model:
     return model
 
 
-def new_step(**options: Any) -> DeerMALA:
-    fixed = {"step_size": 0.7, "metric": np.array([0.01]), "steps_per_draw": 5}
+def new_step(sampler: type[DeerStep]) -> DeerStep:
     with chained() as model:
-        step = DeerMALA([model["x"]], backend="jax", **(fixed | options))
-    assert isinstance(step, DeerMALA)
+        step = sampler(
+            [model["x"]],
+            backend="jax",
+            step_size=0.7,
+            metric=np.array([0.01]),
+            steps_per_draw=5,
+        )
+    assert isinstance(step, sampler)
     return step
 
 
 @cache
-def two_steps() -> tuple[DeerMALA, DeerMALA]:
-    return new_step(), new_step()
+def two_steps(sampler: type[DeerStep] = DeerMALA) -> tuple[DeerStep, DeerStep]:
+    return new_step(sampler), new_step(sampler)
 
 
-def drive(step: DeerMALA, point: dict, n: int) -> dict:
+def drive(step: DeerStep, point: dict, n: int) -> dict:
     for _ in range(n):
         point, _ = step.step(point)
     return point
 
 
-def check_conditioning_is_followed() -> None:
+def check_conditioning_is_followed(sampler: type[DeerStep]) -> None:
     """After a jumps, the next x is that of a step which never saw the old a."""
-    step, fresh = two_steps()
+    step, fresh = two_steps(sampler)
     step.setup_chain(np.random.default_rng(1), 0, 60)
     point = drive(step, {"a": np.array(0.0), "x": np.array(0.0)}, 3)
     jumped = {**point, "a": np.array(5.0)}
@@ -59,16 +67,18 @@ def check_conditioning_is_followed() -> None:
     assert drive(step, found, 30)["x"] == pytest.approx(5.0, abs=0.5)
 
 
-def test_change_of_another_variable_is_followed() -> None:
-    check_conditioning_is_followed()
+@BOTH_SAMPLERS
+def test_change_of_another_variable_is_followed(sampler: type[DeerStep]) -> None:
+    check_conditioning_is_followed(sampler)
 
 
+@BOTH_SAMPLERS
 def test_that_check_finds_draws_that_outlived_their_condition(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, sampler: type[DeerStep]
 ) -> None:
-    monkeypatch.setattr(DeerMALA, "_alone", True)
+    monkeypatch.setattr(sampler, "_alone", True)
     with pytest.raises(AssertionError):
-        check_conditioning_is_followed()
+        check_conditioning_is_followed(sampler)
 
 
 def test_change_in_place_is_followed() -> None:
@@ -122,10 +132,14 @@ def exact_probability() -> float:
     return float(likelihood[1] / likelihood.sum())
 
 
-def sample(make_other: Callable[[pm.Model], list] = lambda model: [], **changes: Any) -> DataTree:
+def sample(
+    make_other: Callable[[pm.Model], list] = lambda model: [],
+    sampler: type[DeerStep] = DeerMALA,
+    **changes: Any,
+) -> DataTree:
     options = {"draws": 2000, "tune": 200, "chains": 1, "cores": 1, "random_seed": SEED}
     with mixture() as model:
-        step = DeerMALA([model["x"]], backend="jax", steps_per_draw=3)
+        step = sampler([model["x"]], backend="jax", steps_per_draw=3)
         return pm.sample(
             step=[step, *make_other(model)],
             progressbar=False,
@@ -155,8 +169,11 @@ def check_mixture(idata: DataTree) -> None:
     ],
     ids=["assigned by PyMC", "Gibbs", "Metropolis"],
 )
-def test_beside_a_step_for_a_discrete_variable(make_other: Callable[[pm.Model], list]) -> None:
-    check_mixture(sample(make_other))
+@BOTH_SAMPLERS
+def test_beside_a_step_for_a_discrete_variable(
+    make_other: Callable[[pm.Model], list], sampler: type[DeerStep]
+) -> None:
+    check_mixture(sample(make_other, sampler))
 
 
 def test_stale_draws_would_bias_the_mixture(monkeypatch: pytest.MonkeyPatch) -> None:

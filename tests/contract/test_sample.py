@@ -1,4 +1,4 @@
-"""DeerMALA keeps the contract of `pm.sample`."""
+"""DeerMALA and DeerHMC keep the contract of `pm.sample`."""
 
 import multiprocessing
 from functools import cache
@@ -14,9 +14,12 @@ from xarray import DataTree
 from pymc_deer import DeerMALA
 from pymc_deer.examples import eight_schools
 from pymc_deer.stats import STATS, STATS_DTYPES_SHAPES
-from tests.support import BACKENDS, SEED, sample
+from pymc_deer.step import DeerStep
+from tests.support import BACKENDS, SAMPLERS, SEED, sample
 
 NAMES = ("mu", "tau", "eta")
+
+BOTH_SAMPLERS = pytest.mark.parametrize("sampler", SAMPLERS)
 
 # Python warns of any fork in a process with threads; the forks here are what is tested.
 FORKS = pytest.mark.filterwarnings(
@@ -26,11 +29,11 @@ FORKS = pytest.mark.filterwarnings(
 
 
 @cache
-def compiled_step(backend: str, window: int = 1) -> DeerMALA:
+def compiled_step(backend: str, window: int = 1, sampler: type[DeerStep] = DeerMALA) -> DeerStep:
     """One instance for many runs, which PyMC allows: every run must begin anew."""
     with eight_schools():
-        step = DeerMALA(backend=backend, window=window)
-    assert isinstance(step, DeerMALA)
+        step = sampler(backend=backend, window=window)
+    assert isinstance(step, sampler)
     return step
 
 
@@ -44,8 +47,9 @@ def assert_same_draws(one: DataTree, two: DataTree) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_inference_data(backend: str) -> None:
-    step = compiled_step(backend)
+@BOTH_SAMPLERS
+def test_inference_data(backend: str, sampler: type[DeerStep]) -> None:
+    step = compiled_step(backend, sampler=sampler)
     idata = sample(step, discard_tuned_samples=False)
 
     for group, n_draws in (("posterior", 20), ("warmup_posterior", 30)):
@@ -86,8 +90,9 @@ def test_inference_data(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_seed_determines_the_draws(backend: str) -> None:
-    step = compiled_step(backend)
+@BOTH_SAMPLERS
+def test_seed_determines_the_draws(backend: str, sampler: type[DeerStep]) -> None:
+    step = compiled_step(backend, sampler=sampler)
     first = sample(step)
     assert_same_draws(first, sample(step))
     other = sample(step, random_seed=SEED + 1)
@@ -120,10 +125,11 @@ CONTEXTS = [
 @pytest.mark.timeout(300)
 @FORKS
 @pytest.mark.parametrize(("backend", "method"), CONTEXTS)
-def test_processes_give_the_same_draws(backend: str, method: str) -> None:
+@BOTH_SAMPLERS
+def test_processes_give_the_same_draws(backend: str, method: str, sampler: type[DeerStep]) -> None:
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"no {method} on this platform")
-    step = compiled_step(backend)
+    step = compiled_step(backend, sampler=sampler)
     assert_same_draws(sample(step), sample(step, cores=2, mp_ctx=method))
 
 
@@ -205,8 +211,9 @@ def test_default_tuning_is_declared() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_windows(backend: str) -> None:
-    step = compiled_step(backend, 16)
+@BOTH_SAMPLERS
+def test_windows(backend: str, sampler: type[DeerStep]) -> None:
+    step = compiled_step(backend, 16, sampler)
     idata = sample(step, chains=1)
     stats = idata["sample_stats"]
     assert (stats["window"] == 16).all()

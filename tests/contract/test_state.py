@@ -1,5 +1,7 @@
 """State: a chain that is stored and restored, or moved to another process, goes on unchanged."""
 
+import copy
+from collections.abc import Callable
 from functools import cache
 
 import cloudpickle
@@ -11,26 +13,28 @@ from numpy.testing import assert_array_equal
 
 from pymc_deer import DeerMALA
 from pymc_deer.examples import eight_schools
-from tests.support import BACKENDS
+from pymc_deer.step import DeerStep
+from tests.support import BACKENDS, SAMPLERS
 
+BOTH_SAMPLERS = pytest.mark.parametrize("sampler", SAMPLERS)
 WINDOWS = (1, 16)
 TUNE, DRAWS = 12, 30
 
 
 @cache
-def compiled_step(backend: str, window: int) -> DeerMALA:
+def compiled_step(backend: str, window: int, sampler: type[DeerStep] = DeerMALA) -> DeerStep:
     with eight_schools():
-        step = DeerMALA(backend=backend, window=window)
-    assert isinstance(step, DeerMALA)
+        step = sampler(backend=backend, window=window)
+    assert isinstance(step, sampler)
     return step
 
 
-def begin(step: DeerMALA, tune: int = TUNE) -> dict[str, np.ndarray]:
+def begin(step: DeerStep, tune: int = TUNE) -> dict[str, np.ndarray]:
     step.setup_chain(np.random.default_rng(3), tune, DRAWS)
     return step.model.initial_point()
 
 
-def run(step: DeerMALA, point: dict[str, np.ndarray], first: int, n: int) -> list[dict]:
+def run(step: DeerStep, point: dict[str, np.ndarray], first: int, n: int) -> list[dict]:
     """The next n points of a chain whose draws `first`, `first + 1`, ... they are."""
     points = []
     for i in range(first, first + n):
@@ -57,8 +61,11 @@ def assert_moving(points: list[dict]) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("n_before", [0, 1, TUNE - 1, TUNE, TUNE + 1, TUNE + 7])
-def test_restored_state_goes_on(backend: str, window: int, n_before: int) -> None:
-    step = compiled_step(backend, window)
+@BOTH_SAMPLERS
+def test_restored_state_goes_on(
+    backend: str, window: int, n_before: int, sampler: type[DeerStep]
+) -> None:
+    step = compiled_step(backend, window, sampler)
     points = [begin(step), *run(step, step.model.initial_point(), 0, n_before)]
     state = step.sampling_state
     expected = run(step, points[-1], n_before, 8)
@@ -71,9 +78,10 @@ def test_restored_state_goes_on(backend: str, window: int, n_before: int) -> Non
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_state_is_taken_in_the_middle_of_a_stretch(backend: str) -> None:
+@BOTH_SAMPLERS
+def test_state_is_taken_in_the_middle_of_a_stretch(backend: str, sampler: type[DeerStep]) -> None:
     """The test above is about something: draws have been handed out, and more are solved."""
-    step = compiled_step(backend, 16)
+    step = compiled_step(backend, 16, sampler)
     run(step, begin(step), 0, TUNE + 7)
     state = step.sampling_state
     assert 0 < state.record.handed_out < state.record.stretch_draws
@@ -102,10 +110,19 @@ def test_state_is_small() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("n_before", [0, 5, TUNE + 7])
-def test_pickled_step_goes_on(backend: str, n_before: int) -> None:
-    step = compiled_step(backend, 1)
+@pytest.mark.parametrize(
+    "copy_of",
+    [lambda step: cloudpickle.loads(cloudpickle.dumps(step)), copy.copy],
+    ids=["pickled", "copied"],
+)
+@BOTH_SAMPLERS
+def test_copied_step_goes_on(
+    backend: str, n_before: int, copy_of: Callable[[DeerStep], DeerStep], sampler: type[DeerStep]
+) -> None:
+    step = compiled_step(backend, 1, sampler)
     points = [begin(step), *run(step, step.model.initial_point(), 0, n_before)]
-    copied = cloudpickle.loads(cloudpickle.dumps(step))
+    copied = copy_of(step)
+    assert copied is not step
     assert copied.backend == backend
     expected = run(step, points[-1], n_before, 5)
     assert_same(run(copied, points[-1], n_before, 5), expected)
@@ -113,15 +130,16 @@ def test_pickled_step_goes_on(backend: str, n_before: int) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_chain_does_not_depend_on_those_before_it(backend: str) -> None:
-    step = compiled_step(backend, 1)
+@BOTH_SAMPLERS
+def test_chain_does_not_depend_on_those_before_it(backend: str, sampler: type[DeerStep]) -> None:
+    step = compiled_step(backend, 1, sampler)
     first = run(step, begin(step), 0, TUNE + 4)
     step.setup_chain(np.random.default_rng(99), 0, 5)
     run(step, step.model.initial_point(), 0, 3)
     assert_same(run(step, begin(step), 0, TUNE + 4), first)
 
 
-def sample(step: DeerMALA) -> np.ndarray:
+def sample(step: DeerStep) -> np.ndarray:
     with step.model:
         idata = pm.sample(
             step=step,

@@ -1,14 +1,15 @@
 """Models with a whitening and a starting state, ready for tapes to be run on them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import get_args
 
 import numpy as np
 import pymc as pm
 import pytensor
 
-from pymc_deer import DeerMALA, examples
+from pymc_deer import DeerMALA, examples, reference
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver, Tuning, WindowPlan
 from pymc_deer.chain import ChainRecord
@@ -16,7 +17,7 @@ from pymc_deer.density import Density, build_density
 from pymc_deer.jacobian import Rule
 from pymc_deer.noise import Tape, draw_tape
 from pymc_deer.options import BackendName
-from pymc_deer.sweep import SweepSpec
+from pymc_deer.sweep import Kernel, SweepSpec
 from tests.support import BACKENDS
 
 MODELS: dict[str, tuple[Callable[[], pm.Model], float]] = {
@@ -32,6 +33,14 @@ a tape, and no tolerance on a state says much about the next hundred."""
 
 CURVATURE = 1.5
 
+KERNELS: tuple[Kernel, ...] = get_args(Kernel)
+
+JITTER = 0.2
+MOST_STEPS = 6
+SHORTER = 0.6
+"""How step sizes vary along an HMC tape, the most leapfrog steps on it, and the share of MALA's
+step size at which such paths do not drive neighbouring states apart."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -44,15 +53,20 @@ class Problem:
     density: Density
     tuning: Tuning
     start: np.ndarray
+    kernel: Kernel = "mala"
 
     @cached_property
     def params(self) -> tuple[np.ndarray, ...]:
         return self.density.param_values(self.model.initial_point())
 
     def tape(self, n: int, seed: int = 0) -> Tape:
-        """Noise of n transitions."""
-        rngs = [np.random.default_rng([seed, i]) for i in range(2)]
-        return draw_tape(*rngs, n, self.density.size)
+        """Noise of n transitions; HMC's differ in their step sizes and numbers of steps."""
+        rngs = [np.random.default_rng([seed, i]) for i in range(4)]
+        tape = draw_tape(*rngs[:2], n, self.density.size)
+        if self.kernel == "mala":
+            return tape
+        scale = 1 + JITTER * rngs[2].uniform(-1, 1, n)
+        return replace(tape, scale=scale, n_leapfrog=rngs[3].integers(1, MOST_STEPS + 1, n))
 
     def solver(
         self,
@@ -64,7 +78,7 @@ class Problem:
         max_sweeps: int | None = None,
     ) -> Solver:
         """A solver that never falls back unless `max_sweeps` says so."""
-        spec = SweepSpec(self.tuning.metric.kind, rule)
+        spec = SweepSpec(self.tuning.metric.kind, rule, kernel=self.kernel)
         plan = WindowPlan(window, max_sweeps or window, tol, capacity=512)
         return make_solver(backend, self.density, spec, plan)
 
@@ -72,6 +86,13 @@ class Problem:
         """The trajectory of `tape` from the start."""
         rng = np.random.default_rng(7)
         return solver.solve(self.start, tape, self.tuning, self.params, rng)
+
+    def oracle(self, tape: Tape) -> tuple[np.ndarray, np.ndarray]:
+        """The chain by plain NumPy: states (n, D) and log Metropolis ratios (n,)."""
+        sizes = tape.step_sizes(self.tuning.step_size)
+        return reference.sequential(
+            self.whitened_logp_dlogp, self.start, tape.xi, tape.log_u, sizes, tape.lengths
+        )
 
     @cached_property
     def whitened_logp_dlogp(self) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
@@ -90,8 +111,12 @@ class Problem:
 
 
 @cache
-def problem(name: str) -> Problem:
+def problem(name: str, kernel: Kernel = "mala") -> Problem:
     """The named model after a short warm-up on the first backend under test."""
+    if kernel != "mala":
+        case = problem(name)
+        shorter = replace(case.tuning, step_size=SHORTER * case.tuning.step_size)
+        return replace(case, tuning=shorter, kernel=kernel)
     build, step_size = MODELS[name]
     with build() as model:
         step = DeerMALA(backend=BACKENDS[0], window=1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.equivalence.problems import MODELS, problem
+from tests.equivalence.problems import KERNELS, MODELS, problem
 from tests.equivalence.test_states import QUICK
 from tests.support import BACKENDS
 
@@ -16,15 +16,16 @@ pytestmark = pytest.mark.skipif(len(BACKENDS) < 2, reason="needs two backends to
     "name",
     [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in MODELS],
 )
-def test_backends_agree(single_threaded, name):
-    case = problem(name)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_backends_agree(single_threaded, name, kernel):
+    case = problem(name, kernel)
     tape = case.tape(256, seed=3)
     for window in (1, 64):
         solvers = [case.solver(backend, window) for backend in BACKENDS]
         for solver in solvers:
             solver.plan = replace(solver.plan, tol=1e-10)
         one, other = (case.run(solver, tape) for solver in solvers)
-        for field in ("z", "logp", "dlogp", "log_alpha"):
+        for field in ("z", "logp", "dlogp", "log_alpha", "energy"):
             a, b = getattr(one, field), getattr(other, field)
             scale = 1 + np.abs(b)
             assert (np.abs(a - b) / scale).max() < 1e-8, f"{field}, window {window}"

@@ -1,27 +1,28 @@
 """The same equalities in float32, which users choose by ``pytensor.config.floatX``."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytensor
 import pytest
 
 from pymc_deer import examples
-from pymc_deer.backends.base import Tuning
 from pymc_deer.density import build_density
-from tests.equivalence.problems import Problem, problem
+from tests.equivalence.problems import KERNELS, problem
 from tests.support import BACKENDS
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_float32_states_equal_sequential_and_follow_float64(single_threaded, backend):
-    case = problem("eight_schools")
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_float32_states_equal_sequential_and_follow_float64(single_threaded, backend, kernel):
+    case = problem("eight_schools", kernel)
     tape = case.tape(256, seed=6)
     double = case.run(case.solver(backend, 1), tape)
     with pytensor.config.change_flags(floatX="float32"):
         model = examples.eight_schools()
         density = build_density(model)
         assert density.dtype == "float32"
-        tuning = Tuning(case.tuning.step_size, case.tuning.curvature, case.tuning.metric)
-        single = Problem(model, density, tuning, case.start)
+        single = replace(case, model=model, density=density)
         exact = single.run(single.solver(backend, 1), tape)
         solved = single.run(single.solver(backend, 64, tol=1e-5), tape)
     assert solved.z.dtype == exact.z.dtype == np.float32

@@ -1,13 +1,11 @@
 """Breaking the code breaks the tests: each invariant's check, run on a mutant that violates it."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytensor.tensor as pt
 import pytest
 
-from pymc_deer import jacobian, kernel, leapfrog, reference, sweep
-from tests.equivalence.problems import Problem, problem
+from pymc_deer import jacobian, kernel, leapfrog, sweep
+from tests.equivalence.problems import KERNELS, Problem, problem
 from tests.support import BACKENDS
 
 # The mutants live in the graph, which all backends share; the fastest to compile will do.
@@ -20,13 +18,16 @@ def case(single_threaded) -> Problem:
     return problem("eight_schools")
 
 
-def check_states(case: Problem) -> None:
+@pytest.fixture
+def hmc(single_threaded) -> Problem:
+    return problem("eight_schools", "hmc")
+
+
+def check_states(case: Problem, rule: jacobian.Rule = "preconditioned") -> None:
     """The windowed states are those of the oracle."""
     tape = case.tape(256, seed=4)
-    solved = case.run(case.solver(BACKEND, WINDOW), tape)
-    states, _ = reference.sequential(
-        case.whitened_logp_dlogp, case.start, tape.xi, tape.log_u, case.tuning.step_size
-    )
+    solved = case.run(case.solver(BACKEND, WINDOW, rule), tape)
+    states, _ = case.oracle(tape)
     np.testing.assert_array_less(np.abs(solved.z - states), 1e-4)
 
 
@@ -41,13 +42,13 @@ def check_oracle_ratios(case: Problem) -> None:
     """The sequential chain's Metropolis ratios are those of the oracle."""
     tape = case.tape(64, seed=5)
     solved = case.run(case.solver(BACKEND, 1), tape)
-    _, ratios = reference.sequential(
-        case.whitened_logp_dlogp, case.start, tape.xi, tape.log_u, case.tuning.step_size
-    )
+    _, ratios = case.oracle(tape)
     np.testing.assert_allclose(solved.log_alpha, ratios, atol=1e-8)
 
 
-def test_the_checks_pass_on_the_code_itself(case):
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_checks_pass_on_the_code_itself(single_threaded, name):
+    case = problem("eight_schools", name)
     check_states(case)
     check_oracle_ratios(case)
     check_sweeps(case, "preconditioned")
@@ -55,31 +56,45 @@ def test_the_checks_pass_on_the_code_itself(case):
     check_sweeps(case, "stochastic")
 
 
-def _without_kinetic_energy(original: Callable[..., kernel.Transition]):
-    def mutant(density, state, xi, log_u, path, tangent=None):
-        moved = original(density, state, xi, log_u, path, tangent)
-        step_size = pt.expand_dims(path.step_size, -1)
-        proposal = state.z + step_size * (xi + step_size / 2 * state.dlogp)
-        logp, dlogp = density(proposal)
-        log_alpha = logp - state.logp
-        accepted = log_alpha > log_u
-        wide = pt.expand_dims(accepted, -1)
-        new = kernel.State(
-            pt.switch(wide, proposal, state.z),
-            pt.switch(accepted, logp, state.logp),
-            pt.switch(wide, dlogp, state.dlogp),
-        )
-        return moved._replace(state=new, log_alpha=log_alpha, accepted=accepted)
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_wrong_acceptance_term_is_caught(single_threaded, monkeypatch, name):
+    def without_kinetic_energy(density, start, path, tangent):
+        end, moved = leapfrog.leapfrog(density, start, path, tangent)
+        return end._replace(momentum=start.momentum), moved
 
-    return mutant
-
-
-def test_a_wrong_acceptance_term_is_caught(case, monkeypatch):
-    monkeypatch.setattr(sweep, "transition", _without_kinetic_energy(kernel.transition))
+    case = problem("eight_schools", name)
+    monkeypatch.setattr(kernel, "leapfrog", without_kinetic_energy)
     with pytest.raises(AssertionError):
         check_states(case)
     with pytest.raises(AssertionError):
         check_oracle_ratios(case)
+
+
+def test_a_path_without_its_last_half_kick_is_caught(hmc, monkeypatch):
+    def mutant(density, phase, step_size):
+        step_size = pt.expand_dims(step_size, -1)
+        momentum = phase.momentum + step_size / 2 * phase.dlogp
+        z = phase.z + step_size * momentum
+        return leapfrog.Phase(z, momentum, *density(z))
+
+    monkeypatch.setattr(leapfrog, "_step", mutant)
+    with pytest.raises(AssertionError):
+        check_states(hmc)
+    with pytest.raises(AssertionError):
+        check_oracle_ratios(hmc)
+
+
+def test_paths_that_go_on_past_their_end_are_caught(hmc, monkeypatch):
+    """In a batch of paths of different lengths, the shorter ones wait for the longest."""
+
+    def mutant(step):
+        return lambda n_left, *values: [n_left - 1, *step(*values)]
+
+    monkeypatch.setattr(leapfrog, "_while_any_left", mutant)
+    with pytest.raises(AssertionError):
+        check_states(hmc)
+    # One state at a time has a path of its own.
+    check_oracle_ratios(hmc)
 
 
 def test_a_wrong_jacobian_costs_sweeps_and_never_states(case, monkeypatch):
@@ -90,6 +105,30 @@ def test_a_wrong_jacobian_costs_sweeps_and_never_states(case, monkeypatch):
     check_states(case)
     with pytest.raises(AssertionError):
         check_sweeps(case, "preconditioned")
+
+
+@pytest.mark.parametrize("rule", ["preconditioned", "secant"])
+def test_the_jacobian_of_another_number_of_steps_is_caught(hmc, monkeypatch, rule):
+    def mutant(path, curvature):
+        return jacobian.preconditioned_jacobian(path._replace(n_leapfrog=None), curvature)
+
+    monkeypatch.setattr(sweep, "preconditioned_jacobian", mutant)
+    check_states(hmc, rule)
+    with pytest.raises(AssertionError):
+        check_sweeps(hmc, rule)
+
+
+def test_a_tangent_that_stays_where_it_is_is_caught(hmc, monkeypatch):
+    original = leapfrog._step_tangent
+
+    def mutant(hvp, z, directions, *others):
+        _, *moved = original(hvp, z, directions, *others)
+        return [directions, *moved]
+
+    monkeypatch.setattr(leapfrog, "_step_tangent", mutant)
+    check_states(hmc, "stochastic")
+    with pytest.raises(AssertionError):
+        check_sweeps(hmc, "stochastic")
 
 
 def test_a_secant_that_sees_no_curvature_is_caught(case, monkeypatch):

@@ -1,13 +1,16 @@
 """The public face of exactness: one seed gives the same draws whatever window, rule and backend."""
 
 from functools import cache
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_deer import DeerMALA, examples
+from pymc_deer import DeerHMC, DeerMALA, examples
 from pymc_deer.jacobian import RULES
+from pymc_deer.step import DeerStep
 from tests.support import BACKENDS
 
 TOL = 1e-8
@@ -19,18 +22,25 @@ INITVALS = {"mu": 4.4, "tau": 3.0, "eta": np.zeros(8)}
 VARIANCES = np.array([11.0, 1.4, *np.full(8, 0.9)])
 
 
+# What differs between the samplers, and how many leapfrog steps a draw then takes.
+SAMPLERS: dict[str, tuple[type[DeerStep], dict[str, Any], int]] = {
+    "MALA": (DeerMALA, {"step_size": 0.6, "steps_per_draw": 4}, 4),
+    "HMC of one step": (
+        DeerHMC,
+        {"step_size": 0.6, "steps_per_draw": 4, "n_leapfrog": 1, "step_size_jitter": 0.0},
+        4,
+    ),
+    "HMC": (DeerHMC, {"step_size": 0.4, "steps_per_draw": 1, "n_leapfrog": 4}, 4),
+}
+
+
 @cache
-def _whitened_draws(backend: str, window: int, rule: str) -> np.ndarray:
+def _whitened_draws(sampler: str, backend: str, window: int, rule: str) -> np.ndarray:
     """Unconstrained draws in units of the metric, shape (draws, D)."""
+    make, options, n_steps = SAMPLERS[sampler]
     with examples.eight_schools():
-        step = DeerMALA(
-            backend=backend,  # type: ignore[arg-type]
-            window=window,
-            jacobian=rule,
-            step_size=0.6,
-            metric=VARIANCES,
-            steps_per_draw=4,
-            tol=TOL,
+        step = make(
+            backend=backend, window=window, jacobian=rule, metric=VARIANCES, tol=TOL, **options
         )
         idata = pm.sample(
             step=step,
@@ -44,6 +54,7 @@ def _whitened_draws(backend: str, window: int, rule: str) -> np.ndarray:
             compute_convergence_checks=False,
         )
     assert (idata["sample_stats"]["window"] == window).all()
+    assert (idata["sample_stats"]["n_steps"] == n_steps).all()
     acceptance = float(idata["sample_stats"]["acceptance_rate"].mean())
     assert 0.5 < acceptance < 0.98, "the draws must see both acceptances and rejections"
     posterior = idata["posterior"]
@@ -53,12 +64,29 @@ def _whitened_draws(backend: str, window: int, rule: str) -> np.ndarray:
     return draws / np.sqrt(VARIANCES)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    ("window", "rule"), [(1, "auto"), *((64, rule) for rule in RULES)], ids=lambda v: str(v)
-)
-def test_one_seed_gives_the_same_draws(single_threaded, backend, window, rule):
-    draws = _whitened_draws(backend, window, rule)
-    reference = _whitened_draws(BACKENDS[0], 1, "auto")
+def _cases() -> list[Any]:
+    """MALA and HMC by all rules; on Numba, rules that take long to compile for HMC are slow."""
+    cases = []
+    for sampler, backend in product(("MALA", "HMC"), BACKENDS):
+        for window, rule in [(1, "auto"), *((64, rule) for rule in RULES)]:
+            quick = (sampler, backend) != ("HMC", "numba") or rule in ("auto", "secant")
+            marks = [] if quick else [pytest.mark.slow]
+            cases.append(pytest.param(sampler, backend, window, rule, marks=marks))
+    return cases
+
+
+@pytest.mark.parametrize(("sampler", "backend", "window", "rule"), _cases())
+def test_one_seed_gives_the_same_draws(single_threaded, sampler, backend, window, rule):
+    draws = _whitened_draws(sampler, backend, window, rule)
+    reference = _whitened_draws(sampler, BACKENDS[0], 1, "auto")
     assert draws.shape == (N_DRAWS, 10)
     assert np.abs(draws - reference).max() <= 100 * TOL
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("window", "rule"), [(1, "auto"), (64, "secant")])
+def test_hmc_of_one_step_draws_what_mala_draws(single_threaded, backend, window, rule):
+    mala, hmc = (
+        _whitened_draws(sampler, backend, window, rule) for sampler in ("MALA", "HMC of one step")
+    )
+    assert np.abs(hmc - mala).max() <= 100 * TOL

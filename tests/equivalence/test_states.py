@@ -1,4 +1,4 @@
-"""DEER's states equal those of sequential MALA, and of the NumPy oracle, on the same tape."""
+"""DEER's states equal those of sequential MALA and HMC, and of the NumPy oracle, on one tape."""
 
 from dataclasses import replace
 from itertools import product
@@ -10,7 +10,8 @@ import pytest
 from pymc_deer import reference
 from pymc_deer.jacobian import RULES, Rule
 from pymc_deer.options import BackendName
-from tests.equivalence.problems import MODELS, Problem, problem
+from pymc_deer.sweep import Kernel
+from tests.equivalence.problems import KERNELS, MODELS, Problem, problem
 from tests.support import BACKENDS
 
 WINDOWS = (8, 64, 512)
@@ -22,22 +23,32 @@ COSTLY = [("radon", "exact"), ("horseshoe", "exact")]
 
 QUICK = ("eight_schools", "breast_cancer")
 
+# Paths make all of it longer. On Numba, a rule with tangents along the path and one without.
+HMC_QUICK: dict[BackendName, list[tuple[str, Rule]]] = {
+    "jax": [*(("eight_schools", rule) for rule in RULES), ("breast_cancer", "secant")],
+    "numba": [("eight_schools", "preconditioned"), ("eight_schools", "stochastic")],
+}
+
 
 def _cases() -> list[Any]:
     """All of them; slow where Numba compiles for long, but for two models of every rule."""
     cases = []
-    for name, rule, backend in product(MODELS, RULES, BACKENDS):
+    for kernel, name, rule, backend in product(KERNELS, MODELS, RULES, BACKENDS):
         quick = backend == "jax" or name in QUICK
+        if kernel == "hmc":
+            quick = (name, rule) in HMC_QUICK[backend]
         marks = [] if quick else [pytest.mark.slow]
-        cases.append(pytest.param(name, rule, backend, marks=marks, id=f"{name}-{rule}-{backend}"))
+        case = f"{kernel}-{name}-{rule}-{backend}"
+        cases.append(pytest.param(kernel, name, rule, backend, marks=marks, id=case))
     return cases
 
 
-@pytest.mark.parametrize(("name", "rule", "backend"), _cases())
-def test_windowed_states_equal_sequential(single_threaded, backend, name, rule):
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("kernel", "name", "rule", "backend"), _cases())
+def test_windowed_states_equal_sequential(single_threaded, backend, kernel, name, rule):
     windows = WINDOWS[:2] if (name, rule) in COSTLY else WINDOWS
     for window in windows:
-        check_window(problem(name), backend, rule, window)
+        check_window(problem(name, kernel), backend, rule, window)
 
 
 @pytest.mark.slow
@@ -62,28 +73,32 @@ def check_window(case: Problem, backend: BackendName, rule: Rule, window: int) -
         assert solved.n_fallback == 0
         assert 0 < solved.n_sweeps <= 512
         assert np.abs(solved.z - exact.z).max() <= 100 * tol
+        assert np.abs(solved.energy - exact.energy).max() <= 1e4 * tol
         moved = np.abs(solved.dlogp - exact.dlogp) <= 1e4 * tol * (1 + np.abs(exact.dlogp))
         assert moved.all()
         np.testing.assert_array_equal(solved.log_alpha > tape.log_u, accepted)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["eight_schools", "breast_cancer"])
-def test_sequential_chain_equals_the_oracle(backend, name):
-    case = problem(name)
+@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_sequential_chain_equals_the_oracle(backend, name, kernel):
+    case = problem(name, kernel)
     tape = case.tape(200, seed=1)
     solved = case.run(case.solver(backend, 1), tape)
-    states, ratios = reference.sequential(
-        case.whitened_logp_dlogp, case.start, tape.xi, tape.log_u, case.tuning.step_size
-    )
+    states, ratios = case.oracle(tape)
     assert np.abs(solved.z - states).max() < 1e-9
     assert np.abs(solved.log_alpha - ratios).max() < 1e-8
+    starts = np.vstack([case.start, states[:-1]])
+    potential = -np.array([case.whitened_logp_dlogp(z)[0] for z in starts])
+    np.testing.assert_allclose(solved.energy, potential + (tape.xi**2).sum(axis=1) / 2, rtol=1e-9)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_window_loop_equals_the_oracle_sweep_by_sweep(single_threaded, backend):
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_window_loop_equals_the_oracle_sweep_by_sweep(single_threaded, backend, kernel):
     """The compiled loop makes the same sweeps as the plain one, not only the same states."""
-    case = problem("eight_schools")
+    case = problem("eight_schools", kernel)
     tape = case.tape(100, seed=2)
     solved = case.run(case.solver(backend, 16), tape)
     states, sweeps = reference.windowed(
@@ -91,10 +106,11 @@ def test_window_loop_equals_the_oracle_sweep_by_sweep(single_threaded, backend):
         case.start,
         tape.xi,
         tape.log_u,
-        case.tuning.step_size,
+        tape.step_sizes(case.tuning.step_size),
         window=16,
         curvature=case.tuning.curvature,
         tol=1e-6,
+        n_leapfrog=tape.lengths,
     )
     assert np.abs(solved.z - states).max() < 1e-9
     # JAX keeps its last window full with noise that is thrown away, and may need one sweep less.
@@ -102,8 +118,24 @@ def test_window_loop_equals_the_oracle_sweep_by_sweep(single_threaded, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_sweeps_that_run_out_fall_back_to_exact_steps(single_threaded, backend):
-    case = problem("eight_schools")
+@pytest.mark.parametrize("window", [1, 64])
+def test_paths_of_one_step_are_mala(single_threaded, backend, window):
+    """The loop over a path's steps, run once, and the step without a loop: one map."""
+    mala, hmc = (problem("eight_schools", kernel) for kernel in KERNELS)
+    tape = mala.tape(256, seed=8)
+    hmc = replace(hmc, tuning=mala.tuning)
+    one, other = (case.run(case.solver(backend, window), tape) for case in (mala, hmc))
+    assert one.n_sweeps == other.n_sweeps
+    assert (one.n_sweeps > 0) == (window > 1)
+    for field in ("z", "logp", "dlogp", "log_alpha", "energy"):
+        np.testing.assert_allclose(getattr(other, field), getattr(one, field), atol=1e-8)
+    np.testing.assert_array_equal(other.n_leapfrog, np.ones(256))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_sweeps_that_run_out_fall_back_to_exact_steps(single_threaded, backend, kernel):
+    case = problem("eight_schools", kernel)
     tape = case.tape(512)
     exact = case.run(case.solver(backend, 1), tape)
     solved = case.run(case.solver(backend, 64, max_sweeps=1), tape)
@@ -113,8 +145,9 @@ def test_sweeps_that_run_out_fall_back_to_exact_steps(single_threaded, backend):
 
 
 @pytest.mark.skipif("numba" not in BACKENDS, reason="threads are the Numba backend's")
-def test_threads_change_nothing(monkeypatch):
-    case = problem("breast_cancer")
+@pytest.mark.parametrize("kernel", ["mala", pytest.param("hmc", marks=pytest.mark.slow)])
+def test_threads_change_nothing(monkeypatch, kernel: Kernel):
+    case = problem("breast_cancer", kernel)
     tape = case.tape(256)
     exact = case.run(case.solver("numba", 1), tape)
     solver = case.solver("numba", 128)

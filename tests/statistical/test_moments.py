@@ -1,4 +1,4 @@
-"""DeerMALA's posteriors against the moments of a long NUTS run.
+"""The posteriors of DeerMALA and DeerHMC against the moments of a long NUTS run.
 
 Convergence and agreement are judged on PyMC's own terms: `pm.sample` with its defaults, four chains
 and arviz's diagnostics.
@@ -12,8 +12,10 @@ import pandas as pd
 import pymc as pm
 import pytest
 
-from pymc_deer import DeerMALA, examples
+from pymc_deer import DeerHMC, DeerMALA, examples
+from pymc_deer.step import DeerStep
 from tests.statistical.checks import (
+    WARNINGS,
     check_converged,
     check_moments,
     check_run,
@@ -21,7 +23,7 @@ from tests.statistical.checks import (
     load_reference,
     summarise,
 )
-from tests.support import BACKENDS
+from tests.support import BACKENDS, SAMPLERS
 from tests.zoo import HARD, MODELS, TRACTABLE
 
 # PyMC finds initial values with PyTensor's C linker, which warns so where it was installed by pip.
@@ -57,12 +59,18 @@ def cases(names: Iterable[str], quick: Container[str] = ()) -> list[Any]:
 
 SEED = 20_250_102
 
+HMC_QUICK = {"eight_schools", "breast_cancer"}
+HMC_HARD = [name for name in HARD if name not in ("funnel", "rosenbrock")]
+"""Of the models that need not converge, those on which DeerHMC may."""
 
-def sample(model: pm.Model, **deer_options: Any) -> pd.DataFrame:
-    """Summary of a run with the defaults of `DeerMALA`, but for `deer_options`."""
+
+def sample(
+    model: pm.Model, sampler: type[DeerStep] = DeerMALA, **deer_options: Any
+) -> pd.DataFrame:
+    """Summary of a run with the defaults of the sampler, but for `deer_options`."""
     with model:
         idata = pm.sample(
-            step=DeerMALA(**deer_options),
+            step=sampler(**deer_options),
             draws=1000,
             chains=4,
             cores=1,
@@ -77,9 +85,15 @@ def test_posterior_agrees_with_nuts(name: str, backend: str) -> None:
     check_run(sample(TRACTABLE[name](), backend=backend), load_reference(name))
 
 
+@pytest.mark.parametrize(("name", "backend"), cases(TRACTABLE, HMC_QUICK))
+def test_posterior_of_hmc_agrees_with_nuts(name: str, backend: str) -> None:
+    check_run(sample(TRACTABLE[name](), DeerHMC, backend=backend), load_reference(name))
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_posterior_of_windowed_run_agrees_with_nuts(backend: str) -> None:
-    run = sample(examples.eight_schools(), backend=backend, window=64)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_posterior_of_windowed_run_agrees_with_nuts(backend: str, sampler: type[DeerStep]) -> None:
+    run = sample(examples.eight_schools(), sampler, backend=backend, window=64)
     check_converged(run)
     reference = load_reference("eight_schools")
     check_moments(run, reference)
@@ -99,3 +113,21 @@ def test_hard_models_converge_or_say_so(
     with caplog.at_level(logging.INFO, logger="pymc"):
         run = sample(MODELS[name](), backend=backend)
     check_run_or_warning(run, load_reference(name), caplog.text)
+
+
+@pytest.mark.parametrize(("name", "backend"), cases(HMC_HARD))
+def test_hard_models_of_hmc_converge_or_say_so(
+    name: str, backend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        run = sample(MODELS[name](), DeerHMC, backend=backend)
+    check_run_or_warning(run, load_reference(name), caplog.text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["funnel", "rosenbrock"])
+def test_models_beyond_hmc_are_said_to_be(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No metric suits all of them: a run in silence would be one that had not noticed."""
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        sample(MODELS[name](), DeerHMC, backend=BACKENDS[-1])
+    assert any(warning in caplog.text for warning in (*WARNINGS, "divergences after tuning"))

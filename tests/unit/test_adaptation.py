@@ -14,6 +14,7 @@ from pymc_deer.adaptation import (
     steps_per_draw,
     warmup_schedule,
 )
+from pymc_deer.path_length import FIRST_LENGTH, PathLength
 from tests.support import trajectory
 
 SIZE = 3
@@ -173,3 +174,89 @@ def test_begin_at_starts_averaging_there() -> None:
     fixed = new_warmup(step_size=0.3)
     fixed.begin_at(0.01)
     assert fixed.tuning.step_size == 0.3
+
+
+ADAPTIVE = PathLength(None, FIRST_LENGTH, adapts=True)
+SPREAD = 3.0
+
+
+def drive_paths(warmup: Warmup, seed: int = 0) -> list[tuple[int, int]]:
+    """Feed a warm-up with the exact flow of N(0, 3^2), accepted throughout; lengths it asked for.
+
+    The acceptance rates reported are exp(-step size): a step size of 0.22 has the target rate.
+    """
+    rng, asked = np.random.default_rng(seed), []
+    state = rng.normal(size=SIZE)
+    while n := warmup.draws_to_boundary:
+        tuning, rows = warmup.tuning, n * warmup.steps_per_draw
+        asked.append(tuning.lengths)
+        steps = rng.integers(tuning.lengths[0], tuning.lengths[1] + 1, rows)
+        sizes = tuning.step_size * (1 + tuning.jitter * rng.uniform(-1, 1, rows))
+        # In whitened units the coordinates have these deviations, and periods to go with them.
+        deviations = SPREAD / tuning.metric.factor
+        x = np.empty((rows, SIZE))
+        for t in range(rows):
+            angle = steps[t] * sizes[t] / deviations
+            state = np.cos(angle) * state + np.sin(angle) * rng.normal(size=SIZE)
+            x[t] = SPREAD * state
+        z = (x - tuning.metric.mu) / tuning.metric.factor
+        dlogp = -x / SPREAD**2 * tuning.metric.factor
+        log_alpha = np.full(rows, -tuning.step_size)
+        warmup.observe(trajectory(z, dlogp, log_alpha, steps, sizes), n)
+    return asked
+
+
+@pytest.mark.parametrize("first", [FIRST_LENGTH, 0.4, 6.0])
+def test_warmup_finds_the_path_length(first: float) -> None:
+    path, factor = PathLength(None, first, adapts=True), np.full(SIZE, SPREAD)
+    warmup = new_warmup(1500, path=path, jitter=0.2, target_accept=0.8, factor=factor)
+    asked = drive_paths(warmup)
+    warmup.finish()
+    assert warmup.path.adapts
+    assert 1.3 < warmup.path.length < 2.3
+    # Learning tries shorter and longer ones; what follows takes the best known.
+    schedule = warmup.schedule
+    for stretch, (fewest, most) in zip(schedule, asked, strict=True):
+        assert fewest == (1 if stretch.explores else most)
+    assert {stretch.explores for stretch in schedule} == {False, True}
+    steps = round(warmup.path.length / warmup.tuning.step_size)
+    assert warmup.tuning.lengths == (steps, steps)
+    assert steps > 3
+
+
+def test_path_length_is_in_units_of_the_new_metric() -> None:
+    warmup = new_warmup(1500, path=ADAPTIVE, jitter=0.2, target_accept=0.8)
+    drive_paths(warmup)
+    warmup.finish()
+    assert_allclose(warmup.tuning.metric.factor, SPREAD, rtol=0.15)
+    assert 1.3 < warmup.path.length < 2.3
+
+
+def test_too_short_a_warmup_keeps_the_first_length() -> None:
+    warmup = new_warmup(2, path=ADAPTIVE, jitter=0.2, steps_per_draw=2)
+    drive_paths(warmup)
+    warmup.finish()
+    assert warmup.path == ADAPTIVE
+    steps = round(FIRST_LENGTH / warmup.tuning.step_size)
+    assert warmup.tuning.lengths == (steps, steps)
+
+
+@pytest.mark.parametrize("path", [PathLength(4), PathLength(None, 1.0)], ids=["steps", "length"])
+def test_paths_that_the_user_fixed_stay(path: PathLength) -> None:
+    warmup = new_warmup(200, path=path)
+    asked = drive_paths(warmup)
+    warmup.finish()
+    assert warmup.path is path
+    assert all(fewest == most for fewest, most in asked)
+    steps = path.steps or round(1.0 / warmup.tuning.step_size)
+    assert warmup.tuning.lengths == (steps, steps)
+    # The step size is tuned, and with it the number of steps of a length.
+    assert (len(set(asked)) > 1) == (path.steps is None)
+
+
+def test_transitions_a_draw_follow_from_the_path_found() -> None:
+    """Paths of the best length leave little correlation: a transition is enough for a draw."""
+    warmup = new_warmup(1500, path=ADAPTIVE, jitter=0.2, target_accept=0.8)
+    drive_paths(warmup)
+    warmup.finish()
+    assert warmup.steps_per_draw == 1

@@ -12,7 +12,7 @@ from pymc.exceptions import SamplingError
 
 import pymc_deer.backends
 import pymc_deer.backends.jax
-from pymc_deer import DeerMALA
+from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.backends import resolve_backend
 from pymc_deer.options import BackendName
 from pymc_deer.status import (
@@ -23,6 +23,10 @@ from pymc_deer.status import (
     OptionError,
     StartError,
 )
+from pymc_deer.step import DeerStep
+from tests.support import SAMPLERS
+
+BOTH_SAMPLERS = pytest.mark.parametrize("sampler", SAMPLERS)
 
 
 def one_variable() -> pm.Model:
@@ -121,9 +125,11 @@ def test_jitter_avoids_a_bad_start() -> None:
         assert abs(point["x"]) >= 0.5
 
 
-def test_compile_kwargs_are_refused() -> None:
-    with one_variable(), pytest.raises(OptionError, match=r"in place of compile_kwargs=\{'mode'"):
-        DeerMALA(compile_kwargs={"mode": "JAX"})
+@BOTH_SAMPLERS
+def test_compile_kwargs_are_refused(sampler: type[DeerStep]) -> None:
+    advice = rf"write {sampler.__name__}\(backend=.* in place of compile_kwargs=\{{'mode'"
+    with one_variable(), pytest.raises(OptionError, match=advice):
+        sampler(compile_kwargs={"mode": "JAX"})
 
 
 def test_empty_compile_kwargs_are_accepted() -> None:
@@ -132,9 +138,11 @@ def test_empty_compile_kwargs_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("name", ["zz", "double", "y"])
-def test_not_a_free_variable(name: str) -> None:
-    with one_variable() as model, pytest.raises(OptionError, match=f"{name} is not a free.*are x"):
-        DeerMALA(name if name == "zz" else [model[name]], backend="jax")
+@BOTH_SAMPLERS
+def test_not_a_free_variable(name: str, sampler: type[DeerStep]) -> None:
+    message = rf"^{sampler.__name__}: {name} is not a free.*are x"
+    with one_variable() as model, pytest.raises(OptionError, match=message):
+        sampler(name if name == "zz" else [model[name]], backend="jax")
 
 
 def test_variables_by_name_object_and_value() -> None:
@@ -143,15 +151,28 @@ def test_variables_by_name_object_and_value() -> None:
             assert [v.name for v in DeerMALA(var, backend="jax").vars] == ["x"]
 
 
-def test_unknown_argument() -> None:
-    with one_variable(), pytest.raises(OptionError, match="DeerMALA has no argument draws"):
-        DeerMALA(draws=100)
+@BOTH_SAMPLERS
+def test_unknown_argument(sampler: type[DeerStep]) -> None:
+    message = rf"^{sampler.__name__} has no argument draws; it takes vars, "
+    with one_variable(), pytest.raises(OptionError, match=message):
+        sampler(draws=100)
+
+
+@pytest.mark.parametrize("argument", [{"n_leapfrog": 4}, {"path_length": 1.5}])
+def test_paths_are_arguments_of_hmc_alone(argument: dict[str, Any]) -> None:
+    with one_variable(), pytest.raises(OptionError, match=r"^DeerMALA has no argument"):
+        DeerMALA(**argument)
+    with one_variable():
+        assert DeerHMC(backend="jax", window=1, **argument).options.kernel == "hmc"
 
 
 @pytest.mark.parametrize("metric", [np.ones(2), [[1.0], [1.0, 2.0]], None, {"x": 1.0}])
-def test_wrong_metric_is_reported_when_the_step_is_made(metric: Any) -> None:
-    with one_variable(), pytest.raises(OptionError, match=r"DeerMALA\(metric="):
-        DeerMALA(backend="jax", metric=metric)
+@BOTH_SAMPLERS
+def test_wrong_metric_is_reported_when_the_step_is_made(
+    metric: Any, sampler: type[DeerStep]
+) -> None:
+    with one_variable(), pytest.raises(OptionError, match=rf"^{sampler.__name__}\(metric="):
+        sampler(backend="jax", metric=metric)
 
 
 def test_outside_a_model() -> None:
@@ -159,11 +180,13 @@ def test_outside_a_model() -> None:
         DeerMALA()
 
 
-def test_only_discrete_variables() -> None:
+@BOTH_SAMPLERS
+def test_only_discrete_variables(sampler: type[DeerStep]) -> None:
     with pm.Model():
         pm.Bernoulli("k", 0.5)
-        with pytest.raises(ModelError, match="no continuous free variables"):
-            DeerMALA(backend="jax")
+        message = f"no continuous free variables: {sampler.__name__} has nothing"
+        with pytest.raises(ModelError, match=message):
+            sampler(backend="jax")
 
 
 def test_discrete_variable() -> None:

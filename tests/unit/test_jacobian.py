@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_deer.jacobian import preconditioned_jacobian, secant_curvature
+from pymc_deer.jacobian import accepted_jacobian, preconditioned_jacobian, secant_curvature
 from pymc_deer.leapfrog import Path
 
 CURVATURES = np.array([0.1, 0.9, 1.6, 5.0])
@@ -55,3 +55,37 @@ def test_the_scalar_rule_is_the_jacobian_of_a_gaussian(n_leapfrog: int) -> None:
     assert found.eval() == pytest.approx(z, rel=1e-6)
     if n_leapfrog == 1:
         assert preconditioned_jacobian(Path(steps), bound).eval() == pytest.approx(z, rel=1e-6)
+
+
+def scalar_rule(step_size: float, curvature: float, n_leapfrog: int) -> float:
+    path = Path(pt.constant(step_size), pt.constant(n_leapfrog))
+    return float(preconditioned_jacobian(path, pt.constant(curvature)).eval())
+
+
+def test_the_scalar_rule_is_clipped_between_turning_round_and_standing_still() -> None:
+    # An angle of pi / 3 a step: cos(2 pi / 3) is negative, and after a period z is back.
+    assert scalar_rule(1.0, 1.0, 2) == 0
+    assert scalar_rule(1.0, 1.0, 6) == pytest.approx(1.0)
+    assert scalar_rule(1.0, 1.0, 7) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("n_leapfrog", [1, 2, 3, 200])
+def test_beyond_the_stability_limit_the_scalar_rule_is_that_of_the_limit(n_leapfrog: int) -> None:
+    for step_size in (2.0, 2.5, 100.0):
+        assert scalar_rule(step_size, 1.0, n_leapfrog) == pytest.approx(1 - n_leapfrog % 2)
+
+
+def test_each_transition_of_a_window_has_its_own_path() -> None:
+    sizes, lengths = np.array([0.2, 0.3, 0.4]), np.array([1, 3, 2])
+    curvature = np.array([0.8, 1.0, 1.5, 2.0])
+    path = Path(pt.constant(sizes[:, None]), pt.constant(lengths[:, None]))
+    found = preconditioned_jacobian(path, pt.constant(curvature)).eval()
+    angles = lengths[:, None] * np.arccos(1 - curvature * sizes[:, None] ** 2 / 2)
+    assert (np.cos(angles) > 0).all()
+    assert_allclose(found, np.cos(angles))
+
+
+def test_an_estimated_diagonal_is_scaled_from_1_and_clipped() -> None:
+    diagonal = pt.constant(np.array([1.0, 0.9, 0.4, 0.2, -3.0, 1.4]))
+    found = accepted_jacobian(diagonal, pt.constant(1.5)).eval()
+    assert_allclose(found, [1.0, 0.85, 0.1, 0.0, 0.0, 1.0])

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_deer.options import Options
+from pymc_deer.options import HMCOptions, Options
+from pymc_deer.path_length import FIRST_LENGTH, MAX_STEPS, PathLength
 from pymc_deer.status import DeerError, OptionError
 
 POSITIVE = ("step_size", "curvature", "tol")
@@ -29,6 +30,16 @@ BAD: list[tuple[str, Any]] = [
     *[("jacobian", value) for value in ("full", "Exact", None, 0)],
     *[("metric", value) for value in ("full", "Dense", "")],
     *[("hvp", value) for value in ("grad", 3, np.ones(2))],
+]
+
+BAD_PATHS: list[tuple[str, Any]] = [
+    *[("n_leapfrog", value) for value in (*NOT_COUNTS, None, MAX_STEPS + 1, 10**400)],
+    *[("path_length", value) for value in (*NOT_POSITIVE, "auto")],
+]
+
+GOOD_PATHS: list[tuple[str, Any]] = [
+    *[("n_leapfrog", value) for value in (1, MAX_STEPS, np.int64(7), "auto")],
+    *[("path_length", value) for value in (1, 0.25, np.float32(1.5), None)],
 ]
 
 GOOD: list[tuple[str, Any]] = [
@@ -54,20 +65,59 @@ GOOD: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), BAD, ids=lambda v: repr(v)[:24])
-def test_wrong_value_is_named(name: str, value: Any) -> None:
-    with pytest.raises(OptionError, match=rf"DeerMALA\({name}=.*: {name} must be "):
-        Options(**{name: value})
+def of_both(common: list[tuple[str, Any]], paths: list[tuple[str, Any]]) -> list[Any]:
+    """Class, name and value: what both samplers take, and what DeerHMC alone does."""
+    cases = [*((kind, *case) for kind in (Options, HMCOptions) for case in common)]
+    return [*cases, *((HMCOptions, *case) for case in paths)]
 
 
-@pytest.mark.parametrize(("name", "value"), GOOD, ids=lambda v: repr(v)[:24])
-def test_good_value_is_kept(name: str, value: Any) -> None:
-    assert getattr(Options(**{name: value}), name) is value
+def shown(value: Any) -> str:
+    return value.sampler if isinstance(value, type) else repr(value)[:24]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), of_both(BAD, BAD_PATHS), ids=shown)
+def test_wrong_value_is_named(kind: type[Options], name: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=rf"^{kind.sampler}\({name}=.*: {name} must be "):
+        kind(**{name: value})
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), of_both(GOOD, GOOD_PATHS), ids=shown)
+def test_good_value_is_kept(kind: type[Options], name: str, value: Any) -> None:
+    assert getattr(kind(**{name: value}), name) is value
+
+
+def test_samplers_are_called_by_their_names() -> None:
+    assert [kind.sampler for kind in (Options, HMCOptions)] == ["DeerMALA", "DeerHMC"]
+
+
+def test_number_of_steps_and_path_length_exclude_each_other() -> None:
+    with pytest.raises(OptionError, match=r"^DeerHMC\(n_leapfrog=4\).*'auto' where path_length is"):
+        HMCOptions(n_leapfrog=4, path_length=1.5)
+    HMCOptions(n_leapfrog="auto", path_length=1.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        (Options(), PathLength(1)),
+        (HMCOptions(n_leapfrog=np.int64(7)), PathLength(7)),
+        (HMCOptions(path_length=2), PathLength(None, 2.0)),
+        (HMCOptions(), PathLength(None, FIRST_LENGTH, adapts=True)),
+    ],
+    ids=["MALA", "steps", "length", "auto"],
+)
+def test_paths_that_options_mean(options: Options, path: PathLength) -> None:
+    assert options.path == path
 
 
 def test_error_is_also_a_value_error() -> None:
     assert issubclass(OptionError, ValueError)
     assert issubclass(OptionError, DeerError)
+
+
+def test_paths_are_not_options_of_mala() -> None:
+    with pytest.raises(OptionError, match="DeerMALA has no argument n_leapfrog, path_length; it"):
+        Options.from_arguments({"n_leapfrog": 4, "path_length": 1.0})
 
 
 def test_unknown_argument_is_reported_with_the_known_ones() -> None:
@@ -98,16 +148,20 @@ arrays = st.one_of(
 
 
 @settings(max_examples=1000, deadline=None, derandomize=True)
-@given(name=st.sampled_from(sorted(vars(Options()))), value=scalars | arrays)
+@given(name=st.sampled_from(sorted(vars(HMCOptions()))), value=scalars | arrays)
 def test_options_construct_or_raise_option_error(name: str, value: Any) -> None:
+    kind = Options if name in vars(Options()) else HMCOptions
     try:
-        factor = Options(**{name: value}).metric_factor(2)
+        options = kind(**{name: value})
+        factor = options.metric_factor(2)
     except OptionError as error:
         message = str(error)
     else:
         assert factor is None or (np.isfinite(factor).all() and len(factor) == 2)
+        fewest, most = options.path.lengths(0.3, learning=False)
+        assert 1 <= fewest <= most <= MAX_STEPS
         return
-    assert message.startswith(f"DeerMALA({name}=")
+    assert message.startswith(f"{kind.sampler}({name}=")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from pymc_deer.backends.base import Trajectory
 from pymc_deer.metric import KINDS, MetricKind, identity_metric
 from pymc_deer.warmup_window import WarmupWindow
 from tests.support import autoregressive, trajectory
@@ -49,3 +50,51 @@ def test_cutting_a_stretch_changes_nothing(kind: MetricKind) -> None:
     ):
         assert_allclose(np.abs(ours), np.abs(theirs), rtol=1e-8, atol=1e-10)
     assert whole.autocorrelation_time() == pytest.approx(cut.autocorrelation_time())
+
+
+def rotated(n: int, seed: int = 3) -> Trajectory:
+    """Paths of one to three steps, each chosen at random, that turn a normal and its momentum."""
+    rng = np.random.default_rng(seed)
+    steps, z = rng.integers(1, 4, n), np.empty((n, SIZE))
+    state = rng.normal(size=SIZE)
+    for t in range(n):
+        angle = 0.5 * steps[t]
+        state = np.cos(angle) * state + np.sin(angle) * rng.normal(size=SIZE)
+        z[t] = state
+    return trajectory(z, -z, n_leapfrog=steps, step_size=0.5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_cutting_a_stretch_changes_nothing_of_its_paths(size: int) -> None:
+    """Nor does a piece whose paths happen to have one step each."""
+    whole, cut = WarmupWindow(), WarmupWindow()
+    moves, metric = rotated(300), identity_metric("diag", SIZE)
+    whole.add(moves, metric, paths=True)
+    for first in range(0, len(moves), size):
+        cut.add(moves[first : first + size], metric, paths=True)
+    assert whole.paths is not None
+    assert cut.paths is not None
+    assert whole.paths.counts.sum() == len(moves) - 1
+    assert_allclose(cut.paths.counts, whole.paths.counts)
+    assert_allclose(cut.paths.moves, whole.paths.moves, rtol=1e-10)
+    assert cut.paths.best() == pytest.approx(whole.paths.best())
+
+
+def test_paths_are_looked_at_only_if_asked_for() -> None:
+    window = WarmupWindow()
+    window.add(rotated(20), identity_metric("diag", SIZE))
+    assert window.paths is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [7, 40, 1000])
+def test_a_chain_that_stood_still_teaches_no_metric(kind: MetricKind, n: int) -> None:
+    """The mean of equal numbers is off by roundings, which are no variance."""
+    still = np.tile(np.random.default_rng(n).normal(size=20), (n, 1))
+    start = identity_metric(kind, 20)
+    window = WarmupWindow()
+    window.add(trajectory(still, -22.3 * still), start)
+    window.end_stretch()
+    found = window.estimate(start)
+    assert_allclose(found.to_x(np.eye(20)) - found.to_x(np.zeros(20)), np.eye(20), atol=1e-9)
+    assert_allclose(found.mu, still[0])

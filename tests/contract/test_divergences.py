@@ -1,0 +1,133 @@
+"""Divergent transitions are counted, and their places reported, as PyMC does for NUTS."""
+
+import logging
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from pymc.stats.convergence import WarningType
+
+from pymc_deer import DeerHMC, DeerMALA
+from pymc_deer.step import DeerStep
+from tests.support import BACKENDS, SAMPLERS, sample
+from tests.zoo import funnel
+
+BOTH_SAMPLERS = pytest.mark.parametrize("sampler", SAMPLERS)
+N_DRAWS = 300
+
+# Steps that suit the mouth of the funnel, and that its neck is too narrow for.
+OPTIONS: dict[type[DeerStep], dict[str, Any]] = {
+    DeerMALA: {"step_size": 1.1},
+    DeerHMC: {"step_size": 0.7, "n_leapfrog": 5},
+}
+
+
+@cache
+def compiled_step(backend: str, window: int, sampler: type[DeerStep]) -> DeerStep:
+    fixed = {"metric": np.ones(10), "steps_per_draw": 1, "jacobian": "secant", "curvature": 1.5}
+    with funnel():
+        step = sampler(backend=backend, window=window, **fixed, **OPTIONS[sampler])
+    assert isinstance(step, sampler)
+    return step
+
+
+def run(step: DeerStep, tune: int = 0) -> tuple[list[dict], list[dict]]:
+    """Points of a chain, the first included, and the statistics of its draws."""
+    step.setup_chain(np.random.default_rng(2), tune, N_DRAWS)
+    points, stats = [{"v": np.array(0.0), "x": np.full(9, 0.1)}], []
+    for i in range(tune + N_DRAWS):
+        if i == tune:
+            step.stop_tuning()
+        point, [found] = step.step(points[-1])
+        points.append(point)
+        stats.append(found)
+    return points, stats
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("window", [1, 16])
+@BOTH_SAMPLERS
+def test_a_divergence_has_a_place(backend: str, window: int, sampler: type[DeerStep]) -> None:
+    step = compiled_step(backend, window, sampler)
+    points, stats = run(step)
+    assert sum(s["diverging"] for s in stats) >= 5
+    assert len({float(p["v"]) for p in points}) > 20, "the chain must move"
+    # The chain starts where the model does, jittered: the first draw's start is not ours to see.
+    for before, found in zip(points[1:], stats[1:], strict=False):
+        warning = found["warning"]
+        assert (warning is not None) == found["diverging"]
+        if warning is None:
+            continue
+        assert warning.kind is WarningType.DIVERGENCE
+        assert warning.level == "debug"
+        source = warning.divergence_point_source
+        assert set(source) == {var.name for var in step.model.value_vars}
+        # With a transition for each draw, that is the draw before.
+        for name, value in before.items():
+            assert_allclose(source[name], value, rtol=1e-6, atol=1e-6)
+
+
+@BOTH_SAMPLERS
+def test_divergences_of_warmup_are_counted_and_not_reported(sampler: type[DeerStep]) -> None:
+    _, stats = run(compiled_step("jax", 1, sampler), tune=N_DRAWS)
+    assert any(s["diverging"] for s in stats[:N_DRAWS])
+    assert all(s["warning"] is None for s in stats[:N_DRAWS])
+
+
+@pytest.mark.parametrize("steps_per_draw", [1, 3])
+@BOTH_SAMPLERS
+def test_beside_another_step_every_divergence_has_a_place(
+    sampler: type[DeerStep], steps_per_draw: int
+) -> None:
+    """There each draw is solved by itself, and its first transition starts from the point given."""
+    with funnel() as model:
+        step = sampler(
+            [model["x"]],
+            backend="jax",
+            metric=np.ones(9),
+            steps_per_draw=steps_per_draw,
+            **OPTIONS[sampler],
+        )
+    step.setup_chain(np.random.default_rng(0), 0, 20)
+    point = {"v": np.array(0.0), "x": np.full(9, 0.1)}
+    point, _ = step.step(point)
+    point = {**point, "v": np.array(-20.0)}
+    after, [stats] = step.step(point)
+    assert stats["diverging"]
+    source = stats["warning"].divergence_point_source
+    assert source["v"] == -20.0
+    # None of the transitions goes anywhere.
+    assert_allclose(source["x"], point["x"], rtol=1e-9)
+    assert_allclose(after["x"], point["x"], rtol=1e-9)
+
+
+@BOTH_SAMPLERS
+def test_leaving_the_support_of_a_potential_is_a_divergence(sampler: type[DeerStep]) -> None:
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Potential("wall", pt.switch(x > 0.5, -np.inf, 0.0))
+        step = sampler(backend="jax", step_size=0.9, metric=np.ones(1), steps_per_draw=1)
+    step.setup_chain(np.random.default_rng(0), 0, 200)
+    point, found = model.initial_point(), []
+    for _ in range(200):
+        point, [stats] = step.step(point)
+        found.append(stats)
+        assert point["x"] <= 0.5
+        assert stats["diverging"] == (stats["rejected_nonfinite"] == 1)
+        assert stats["acceptance_rate"] == 0 or not stats["diverging"]
+        if stats["diverging"]:
+            assert stats["warning"].divergence_point_source["x"] <= 0.5
+    assert 10 < sum(s["diverging"] for s in found) < 150
+
+
+def test_pymc_says_how_many(caplog: pytest.LogCaptureFixture) -> None:
+    step = compiled_step("jax", 1, DeerHMC)
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        idata = sample(step, draws=N_DRAWS, tune=0, compute_convergence_checks=True)
+    n_divergences = int(idata["sample_stats"]["diverging"].sum())
+    assert n_divergences > 5
+    assert f"There were {n_divergences} divergences after tuning" in caplog.text

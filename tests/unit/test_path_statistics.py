@@ -1,0 +1,162 @@
+"""Path lengths chosen from paths whose autocorrelation is known: rotations of a Gaussian."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_deer.backends.base import Trajectory
+from pymc_deer.path_statistics import PathStatistics
+from tests.support import trajectory
+
+STEP_SIZE = 0.1
+
+
+def rotations(
+    frequencies: np.ndarray,
+    longest: float,
+    n: int = 4000,
+    *,
+    scales: np.ndarray | float = 1.0,
+    acceptance: float = 1.0,
+    seed: int = 0,
+) -> Trajectory:
+    """Paths of uniform numbers of steps up to `longest`, of coordinates with these frequencies.
+
+    A path of length t takes z to cos(w t) z + sin(w t) xi: the exact flow of independent normals.
+    """
+    rng = np.random.default_rng(seed)
+    size = len(frequencies)
+    steps = rng.integers(1, round(longest / STEP_SIZE) + 1, n)
+    sizes = STEP_SIZE * (1 + 0.2 * rng.uniform(-1, 1, n))
+    angles = (steps * sizes)[:, None] * frequencies
+    accepted = rng.random(n) < acceptance
+    z, state = np.empty((n, size)), rng.normal(size=size)
+    for t in range(n):
+        if accepted[t]:
+            state = np.cos(angles[t]) * state + np.sin(angles[t]) * rng.normal(size=size)
+        z[t] = state
+    z = z * scales
+    return trajectory(z, -z, n_leapfrog=steps, step_size=sizes)
+
+
+def seen(moves: Trajectory) -> PathStatistics:
+    statistics = PathStatistics.empty(moves.z.shape[1])
+    statistics.add(moves)
+    return statistics
+
+
+def exact_time(length: float, frequencies: np.ndarray) -> float:
+    """Transitions for an independent draw of the slowest function, of paths of about a length.
+
+    z has the autocorrelation rho = cos(w t), and z^2 has rho^2, which counts half.
+    """
+    lengths = length * np.linspace(0.8, 1.2, 21)
+    cosines = np.cos(frequencies * lengths[:, None])
+    rho, squared = cosines.mean(axis=0), (cosines**2).mean(axis=0)
+    return max(np.max((1 + rho) / (1 - rho)), np.max((1 + squared) / (1 - squared)) / 2)
+
+
+def exact_rate(length: float, frequencies: np.ndarray) -> float:
+    """Effective draws for each unit of path."""
+    return 1 / (exact_time(length, frequencies) * length)
+
+
+@pytest.mark.parametrize("longest", [2.4, np.pi, 2 * np.pi])
+@pytest.mark.parametrize(
+    "frequencies",
+    [np.ones(4), np.array([1.0, 0.9, 0.8, 0.7]), np.array([1.0, 1.0, 1.0, 0.5])],
+    ids=["equal", "similar", "one slow"],
+)
+def test_the_best_length_is_found(frequencies: np.ndarray, longest: float) -> None:
+    most = max(exact_rate(t, frequencies) for t in np.linspace(0.2, longest, 400))
+    rates, times = [], []
+    for seed in range(8):
+        best = seen(rotations(frequencies, longest, seed=seed)).best()
+        assert best is not None
+        rates.append(exact_rate(best[0], frequencies))
+        times.append(best[1] / exact_time(best[0], frequencies))
+    assert np.mean(rates) > 0.8 * most
+    assert np.mean(times) == pytest.approx(1.0, abs=0.2)
+
+
+def test_a_gaussian_takes_somewhat_more_than_a_quarter_of_a_period() -> None:
+    best = seen(rotations(np.ones(10), 2 * np.pi)).best()
+    assert best is not None
+    # At pi / 2 z is forgotten, and a little beyond each draw makes up for the error of the last.
+    assert np.pi / 2 < best[0] < 2.2
+
+
+def test_half_a_period_is_not_taken_for_the_best() -> None:
+    """It turns every coordinate round, and leaves every square as it was."""
+    statistics = seen(rotations(np.ones(10), 2 * np.pi))
+    best = statistics.best()
+    assert best is not None
+    assert abs(best[0] - np.pi) > 0.8
+    # Without the squares it would be: here coordinates stand in their place.
+    coordinates, squares = np.split(np.arange(len(statistics.sums)), 2)
+    for sums in (statistics.moves, statistics.sums, statistics.squares):
+        sums[..., squares] = sums[..., coordinates]
+    fooled = statistics.best()
+    assert fooled is not None
+    assert fooled[0] == pytest.approx(np.pi, abs=0.5)
+
+
+@pytest.mark.parametrize("scale", [0.2, 5.0])
+def test_length_is_in_units_of_the_next_whitening(scale: float) -> None:
+    """Coordinates of another spread, at the frequency that goes with it, are whitened next."""
+    frequencies = np.full(10, 1 / scale)
+    moves = rotations(frequencies, 2 * np.pi * scale, scales=scale)
+    best = seen(moves).best()
+    assert best is not None
+    assert np.pi / 2 - 0.1 < best[0] < 2.2
+
+
+def test_rejected_paths_take_longer() -> None:
+    free, held = (seen(rotations(np.ones(10), np.pi, acceptance=a)).best() for a in (1.0, 0.5))
+    assert free is not None
+    assert held is not None
+    # Half of them stay: (2 - f) / f of half the f.
+    assert held[1] > 2 * free[1]
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 15])
+def test_too_few_transitions_say_nothing(n: int) -> None:
+    assert seen(rotations(np.ones(3), STEP_SIZE, n)).best() is None
+
+
+def test_enough_transitions_of_one_length_say_something() -> None:
+    best = seen(rotations(np.full(3, 15.0), STEP_SIZE, 200)).best()
+    assert best is not None
+    assert best[0] == pytest.approx(STEP_SIZE, rel=0.3)
+
+
+@pytest.mark.parametrize("pieces", [2, 7, 400])
+def test_cutting_a_trajectory_changes_nothing(pieces: int) -> None:
+    moves = rotations(np.array([1.0, 0.7, 0.4]), np.pi, 400)
+    whole, cut = seen(moves), PathStatistics.empty(3)
+    for rows in np.array_split(np.arange(len(moves)), pieces):
+        cut.add(moves[rows[0] : rows[-1] + 1])
+    assert cut.n == whole.n == 400
+    assert whole.counts.sum() == 399
+    assert_allclose(cut.counts, whole.counts)
+    for name in ("moves", "sums", "squares", "last"):
+        assert_allclose(getattr(cut, name), getattr(whole, name), rtol=1e-10)
+    assert cut.best() == pytest.approx(whole.best())
+
+
+def test_of_many_coordinates_some_are_looked_at() -> None:
+    """Enough for the choice, and so many that warm-up keeps its memory and time."""
+    size = 6000
+    statistics = seen(rotations(np.ones(size), 2 * np.pi, 300))
+    assert statistics.moves.shape[2] == statistics.sums.shape[0] == 2 * 4000
+    best = statistics.best()
+    assert best is not None
+    assert np.pi / 2 < best[0] < 2.2
+
+
+def test_coordinates_that_stand_still_are_survived() -> None:
+    moves = rotations(np.ones(3), np.pi, 400)
+    moves.z[:, 1] = 2.0
+    best = seen(moves).best()
+    assert best is not None
+    assert np.isfinite(best).all()
