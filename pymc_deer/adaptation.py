@@ -178,7 +178,9 @@ class Warmup:
         self.accepted += float(acceptance_rates(trajectory.log_alpha).sum())
         self.seen += len(trajectory)
         if stretch.learns_metric:
-            self.window.add(trajectory, self.tuning.metric, paths=self.path.adapts)
+            self.window.add(trajectory, self.tuning.metric)
+            if self.path.adapts:
+                self.window.add_paths(trajectory)
         self.position += n_draws
         if self.position >= stretch.n_draws:
             self._end_stretch(stretch)

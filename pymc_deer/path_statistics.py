@@ -28,9 +28,8 @@ _SLOWEST_SHARE = 0.05
 _FEWEST = 8
 """Transitions of either half that a length must have been seen in."""
 
-_SMOOTHING = 5
-"""Neighbouring lengths whose rates are averaged: more of them than the noise that remains, fewer
-than the width of the peak, which falls to half in ten."""
+_SMOOTHING = 3
+"""Neighbouring lengths whose rates are averaged against the noise; more would flatten the peak."""
 
 _LENGTHS = np.geomspace(1e-3, 1e3, 118)
 """Path lengths told apart: one in every eighth, wherever whitened paths may lie."""

@@ -25,23 +25,19 @@ class WarmupWindow:
     sample: Sample | None = None
     paths: PathStatistics | None = None
 
-    def add(self, trajectory: Trajectory, metric: Metric, *, paths: bool = False) -> None:
-        """Take in part of a stretch that was run with `metric`.
-
-        Parameters
-        ----------
-        paths
-            Whether to look at the lengths of its paths, all or none of a window's.
-        """
+    def add(self, trajectory: Trajectory, metric: Metric) -> None:
+        """Take in part of a stretch that was run with `metric`."""
         draws, dlogp = trajectory.z, trajectory.dlogp
-        if paths:
-            self.paths = self.paths or PathStatistics.empty(draws.shape[1])
-            self.paths.add(trajectory)
         if metric.kind == "low_rank":
             draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
             sample = Sample.empty(draws.shape[1]) if self.sample is None else self.sample
             self.sample = sample.extended(draws, dlogp)
         self.stretch = _merged(self.stretch, Moments.of(draws, dlogp, metric.kind))
+
+    def add_paths(self, trajectory: Trajectory) -> None:
+        """Look at its path lengths too: those of all parts of a window, or of none."""
+        self.paths = self.paths or PathStatistics.empty(trajectory.z.shape[1])
+        self.paths.add(trajectory)
 
     def end_stretch(self) -> None:
         if self.stretch is None:
