@@ -56,10 +56,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _statistics(idata: DataTree) -> str:
     stats = idata["sample_stats"].to_dataset()
-    mean = {name: stats[name].mean().item() for name in ("acceptance_rate", "step_size", "n_steps")}
+    names = ("acceptance_rate", "step_size", "n_transitions")
+    mean = {name: stats[name].mean().item() for name in names}
     return (
         f"Acceptance {mean['acceptance_rate']:.2f}, step size {mean['step_size']:.2f}, "
-        f"{mean['n_steps']:.1f} transitions per draw, "
+        f"{mean['n_transitions']:.1f} transitions per draw, "
         f"{stats['diverging'].sum().item()} draws with a divergent proposal."
     )
 

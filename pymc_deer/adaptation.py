@@ -125,6 +125,10 @@ class Warmup:
         Transitions for each recorded draw, now.
     tuned_steps_per_draw
         The same once warm-up is over.
+    thinning
+        Transitions for a recorded draw, in autocorrelation times of the slowest coordinate.
+    white
+        Eigenvalues within [1 / white, white] that a ``low_rank`` metric leaves alone.
     path
         How many leapfrog steps a transition takes.
     finished
@@ -138,6 +142,8 @@ class Warmup:
     dual_averaging: DualAveraging | None
     adapts_metric: bool
     adapts_steps: bool
+    thinning: float = 0.5
+    white: float = 1.5
     path: PathLength = field(default_factory=PathLength)
     finished: bool = False
     done: int = 0
@@ -172,7 +178,9 @@ class Warmup:
         self.accepted += float(acceptance_rates(trajectory.log_alpha).sum())
         self.seen += len(trajectory)
         if stretch.learns_metric:
-            self.window.add(trajectory, self.tuning.metric, paths=self.path.adapts)
+            self.window.add(trajectory, self.tuning.metric)
+            if self.path.adapts:
+                self.window.add_paths(trajectory)
         self.position += n_draws
         if self.position >= stretch.n_draws:
             self._end_stretch(stretch)
@@ -202,15 +210,15 @@ class Warmup:
 
     def _end_window(self) -> None:
         time = self.window.autocorrelation_time()
-        if self.path.adapts and self.window.paths is not None:
-            found = self.window.paths.best()
-            if found is not None:
-                self.path = replace(self.path, length=found[0])
-                time = max(time or 0.0, found[1])
+        if self.path.adapts and (found := self.window.best_path()):
+            length, time = found
+            self.path = replace(self.path, length=length)
         if self.adapts_steps and time is not None:
-            self.tuned_steps_per_draw = steps_per_draw(time)
+            self.tuned_steps_per_draw = steps_per_draw(time * self.thinning)
         if self.adapts_metric:
-            self.tuning = replace(self.tuning, metric=self.window.estimate(self.tuning.metric))
+            self.tuning = replace(
+                self.tuning, metric=self.window.estimate(self.tuning.metric, self.white)
+            )
             if self.dual_averaging is not None:
                 self.begin_at(self.dual_averaging.average)
 
@@ -233,6 +241,8 @@ def start_warmup(
     jitter: float = 0.0,
     path: PathLength = _MALA,
     warmup_steps_per_draw: int = 10,
+    thinning: float = 0.5,
+    white: float = 1.5,
 ) -> Warmup:
     """Adaptation at the start of a chain: whatever the user fixed stays fixed.
 
@@ -248,6 +258,10 @@ def start_warmup(
         How step size and path vary from transition to transition.
     warmup_steps_per_draw
         Transitions for each recorded draw of warm-up if `steps_per_draw` is None.
+    thinning
+        Transitions for each one after it, in autocorrelation times of the slowest coordinate.
+    white
+        As in :class:`Warmup`.
     """
     metric = identity_metric(kind, size) if factor is None else Metric(np.zeros(size), factor)
     first = _DEFAULT_STEP_SIZE if step_size is None else step_size
@@ -261,6 +275,8 @@ def start_warmup(
         dual_averaging=None if step_size is not None else DualAveraging.at(first, target_accept),
         adapts_metric=factor is None,
         adapts_steps=steps_per_draw is None,
+        thinning=thinning,
+        white=white,
         path=path,
     )
 
@@ -271,6 +287,6 @@ def acceptance_rates(log_alpha: np.ndarray) -> np.ndarray:
     return np.exp(np.minimum(finite, 0.0))
 
 
-def steps_per_draw(autocorrelation_time: float) -> int:
-    """Transitions after which a draw of the slowest coordinate is worth half an independent one."""
-    return int(np.clip(round(autocorrelation_time / 2), 1, _MAX_STEPS_PER_DRAW))
+def steps_per_draw(transitions: float) -> int:
+    """A number of transitions, as whole and within bounds."""
+    return int(np.clip(round(transitions), 1, _MAX_STEPS_PER_DRAW))

@@ -256,8 +256,6 @@ class Chain:
         if stats["diverging"] and not tuning:
             stats["divergence"] = self._solved.divergence(i, record.x)
         record.handed_out += 1
-        if not tuning:
-            self._kept.add(x)
         if record.handed_out == record.stretch_draws:
             self._commit()
         stats["warning"] = None if tuning else self._warning()
@@ -308,7 +306,10 @@ class Chain:
             else:
                 record.streams.tape(n_steps, len(record.x), solved.tuning)
                 record.streams.probes = solved.streams.probes
-            record.warmup.observe(solved.trajectory[:n_steps], n)
+            if record.warmup.finished:
+                self._kept.add(solved.draws[:n])
+            with self.solver.one_blas_thread():
+                record.warmup.observe(solved.trajectory[:n_steps], n)
             if record.warmup.tuning.metric is not solved.tuning.metric:
                 record.narrowing = 0
             elif solved.trajectory.n_fallback:

@@ -110,6 +110,11 @@ class Density:
     def dtype(self) -> str:
         return self.x.type.dtype
 
+    @property
+    def n_numbers(self) -> int:
+        """Numbers that an evaluation reads: the state, and the parameters."""
+        return self.size + sum(int(np.prod(p.type.shape)) for p in self.params)  # type: ignore[arg-type]
+
     def param_values(self, point: Point) -> tuple[np.ndarray, ...]:
         """Current values of ``params``: data as it is now, other variables from `point`.
 

@@ -16,6 +16,9 @@ from scipy.linalg import solve_triangular
 
 from pymc_deer.typing import Tensor
 
+_SMALL = 64
+"""Dimension up to which a matrix times a single vector is as fast in a plain loop as in BLAS."""
+
 MetricKind = Literal["diag", "dense", "low_rank"]
 KINDS: tuple[MetricKind, ...] = get_args(MetricKind)
 
@@ -56,20 +59,29 @@ class _Whitening:
     def scale(self, z: Any) -> Any:
         """L z: a direction in x."""
         if self.kind == "dense":
-            return _rows(z, self.factor.T)
+            return self._rows(z, self.factor.T)
         return self._along_vectors(z, self.weights) * self.factor
 
     def pull_back(self, dlogp: Any) -> Any:
         """L^T g: a gradient in z."""
         if self.kind == "dense":
-            return _rows(dlogp, self.factor)
+            return self._rows(dlogp, self.factor)
         return self._along_vectors(dlogp * self.factor, self.weights)
 
     def _along_vectors(self, rows: Any, weights: Any) -> Any:
         """(I + U diag(weights) U^T) applied to each row."""
         if self.vectors is None:
             return rows
-        return rows + _rows(_rows(rows, self.vectors) * weights, self.vectors.T)
+        along = self._rows(rows, self.vectors) * weights
+        return rows + self._rows(along, self.vectors.T)
+
+    @staticmethod
+    def _rows(rows: Any, matrix: Any) -> Any:
+        """Each row of (..., D) times a matrix: one matrix product whatever the leading axes."""
+        if rows.ndim <= 2:
+            return rows.dot(matrix)
+        flat = rows.reshape((-1, rows.shape[-1])).dot(matrix)
+        return flat.reshape((*(rows.shape[i] for i in range(rows.ndim - 1)), matrix.shape[1]))
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,14 @@ class SymbolicMetric(_Whitening):
     def params(self) -> list[Tensor]:
         return list(self.arrays)
 
+    @staticmethod
+    def _rows(rows: Any, matrix: Any) -> Any:
+        # A single row times a small or thin matrix: BLAS takes half a microsecond to begin.
+        thin = None in matrix.type.shape or matrix.type.shape[0] <= _SMALL
+        if rows.ndim == 1 and thin:
+            return pt.sum(matrix * rows[:, None], axis=0)
+        return _Whitening._rows(rows, matrix)
+
     def whiten(
         self, logp_dlogp: Callable[[Tensor], list[Tensor]]
     ) -> Callable[[Tensor], list[Tensor]]:
@@ -148,11 +168,3 @@ class SymbolicMetric(_Whitening):
             return self.pull_back(hvp(self.mu + self.scale(z), self.scale(probes)))
 
         return whitened
-
-
-def _rows(rows: Any, matrix: Any) -> Any:
-    """Each row of (..., D) times a matrix: one matrix product whatever the leading axes."""
-    if rows.ndim <= 2:
-        return rows.dot(matrix)
-    flat = rows.reshape((-1, rows.shape[-1])).dot(matrix)
-    return flat.reshape((*(rows.shape[i] for i in range(rows.ndim - 1)), matrix.shape[1]))

@@ -20,9 +20,6 @@ from pymc_deer.metric_estimate import (
 MAX_RANK = 32
 """Most directions k: each costs 4 D multiplications a gradient."""
 
-_WHITE = 1.5
-"""Eigenvalues within [1 / _WHITE, _WHITE] are left alone: sweeps and MALA hardly feel them."""
-
 _RANK_STEP = 8
 """Ranks are rounded up to a multiple of it, as compiled code may be specialised by shape."""
 
@@ -68,7 +65,7 @@ def _limit(size: int) -> int:
     return int(np.clip(_MAX_NUMBERS // size, 16, _MAX_ROWS))
 
 
-def estimate_low_rank(moments: Moments, sample: Sample, old: Metric) -> Metric:
+def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: float) -> Metric:
     """The low-rank metric seen in one warm-up window.
 
     Parameters
@@ -79,6 +76,8 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric) -> Metric:
         Some of the same draws, to see correlations in.
     old
         The metric they were run with, whose scales they are shrunk towards.
+    white
+        Eigenvalues within [1 / white, white] are left alone.
     """
     mu = np.where(np.isfinite(moments.z_mean), moments.z_mean, old.mu)
     scales = old.factor * relative_scale(moments, old.factor)
@@ -101,7 +100,7 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric) -> Metric:
     level = np.median(log_values)
     scales, log_values = scales * np.exp(level / 2), log_values - level
     order = np.argsort(-np.abs(log_values))[:MAX_RANK]
-    keep = order[np.abs(log_values[order]) > np.log(_WHITE)]
+    keep = order[np.abs(log_values[order]) > np.log(white)]
     rank = -(-len(keep) // _RANK_STEP) * _RANK_STEP
     directions, weights = np.zeros((size, rank)), np.zeros(rank)
     directions[:, : len(keep)] = basis @ vectors[:, keep]

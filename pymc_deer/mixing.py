@@ -23,6 +23,15 @@ def autocorrelation_time(means: np.ndarray, length: float, variance: np.ndarray)
     return float(np.max(length * between / np.maximum(variance, np.finfo(float).tiny)))
 
 
+def largest_of_noisy(n_batches: int, size: int) -> float:
+    """How many times too large the largest of `size` equal times comes out, about.
+
+    The relative error of a variance from n numbers is sqrt(2 / (n - 1)), and the largest of D
+    normal numbers lies near sqrt(2 log D).
+    """
+    return 1 + 2 * float(np.sqrt(np.log(size) / (n_batches - 1)))
+
+
 @dataclass
 class BatchMeans:
     """Sums of 20 to 40 successive batches of rows, however many rows come.
@@ -35,18 +44,21 @@ class BatchMeans:
     sums: list[np.ndarray] = field(default_factory=list)
     squares: np.ndarray | float = 0.0
 
-    def add(self, row: np.ndarray) -> None:
-        """Take in the next row, shape (D,)."""
-        row = row.astype(float)
-        if self.count % self.length:
-            self.sums[-1] = self.sums[-1] + row
-        else:
-            self.sums.append(row)
-        self.squares = self.squares + row**2
-        self.count += 1
-        if self.count == _MOST_BATCHES * self.length:
-            self.sums = [a + b for a, b in zip(self.sums[::2], self.sums[1::2], strict=True)]
-            self.length *= 2
+    def add(self, rows: np.ndarray) -> None:
+        """Take in the next rows, shape (n, D)."""
+        rows = rows.astype(float)
+        self.squares = self.squares + (rows**2).sum(axis=0)
+        while len(rows):
+            begun = self.count % self.length
+            batch, rows = np.split(rows, [self.length - begun])
+            if begun:
+                self.sums[-1] = self.sums[-1] + batch.sum(axis=0)
+            else:
+                self.sums.append(batch.sum(axis=0))
+            self.count += len(batch)
+            if self.count == _MOST_BATCHES * self.length:
+                self.sums = [a + b for a, b in zip(self.sums[::2], self.sums[1::2], strict=True)]
+                self.length *= 2
 
     def autocorrelation_time(self) -> float:
         """Of the slowest coordinate, in rows; 0 from fewer than two batches."""

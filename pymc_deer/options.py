@@ -53,6 +53,10 @@ class Options:
     sampler: ClassVar[str] = "DeerMALA"
     kernel: ClassVar[Kernel] = "mala"
     warmup_steps_per_draw: ClassVar[int] = 10
+    # Draws worth half an independent one.
+    thinning: ClassVar[float] = 0.5
+    # Sweeps and single steps hardly feel a curvature of 1.5.
+    white: ClassVar[float] = 1.5
 
     backend: BackendName = "auto"
     step_size: float | None = None
@@ -176,6 +180,10 @@ class HMCOptions(Options):
     sampler: ClassVar[str] = "DeerHMC"
     kernel: ClassVar[Kernel] = "hmc"
     warmup_steps_per_draw: ClassVar[int] = 2
+    # Draws nearly independent: recording one costs as much as a few transitions of a small model.
+    thinning: ClassVar[float] = 1.0
+    # Paths go round a curvature of 3; a direction costs as much as the few steps that it saves.
+    white: ClassVar[float] = 3.0
 
     step_size_jitter: float = 0.2
     target_accept: float = 0.8

@@ -6,10 +6,11 @@ is an estimate of 1 - rho(t), rho being the autocorrelation that paths of length
 draws per gradient are then proportional to (1 - rho) / (1 + rho) / t, of the slowest functions, and
 the t with most of them is taken.
 
-The functions are all coordinates z_i and their squares. The squares are there because a path of
-half a period takes every z_i to -z_i: that leaves the mean without error and the spread unexplored,
-the reason for which the ChEES criterion (Hoffman, Radul and Sountsov 2021) looks at squares alone.
-They count half: tail quantiles, for which they stand, forget about twice as fast.
+The functions are all coordinates z_i and their absolute values. The latter are there because a path
+of half a period takes every z_i to -z_i: that leaves the mean without error and the spread
+unexplored, the reason for which the ChEES criterion (Hoffman, Radul and Sountsov 2021) looks at the
+square of |z|. They count half: tail quantiles, for which they stand, forget about twice as fast.
+Squares themselves are too noisy, one far state outweighing all others.
 
 Averages over the slowest functions, in place of the slowest one, keep the noise down. Which ones
 they are is seen in one half of the transitions and how slow they are in the other, since the
@@ -24,12 +25,11 @@ from pymc_deer.backends.base import Trajectory
 
 _MOST_COORDINATES = 4000
 _SLOWEST_SHARE = 0.05
-_GOOD_ENOUGH = 0.95
-"""The longest paths with this share of the most effective draws per gradient are taken: what a
-transition costs besides its gradients favours fewer, longer ones."""
-
 _FEWEST = 8
 """Transitions of either half that a length must have been seen in."""
+
+_SMOOTHING = 3
+"""Neighbouring lengths whose rates are averaged against the noise; more would flatten the peak."""
 
 _LENGTHS = np.geomspace(1e-3, 1e3, 118)
 """Path lengths told apart: one in every eighth, wherever whitened paths may lie."""
@@ -40,7 +40,7 @@ _NEIGHBOURS = 0.2
 
 @dataclass
 class PathStatistics:
-    """Squared moves by path length, of coordinates and of their squares.
+    """Squared moves by path length, of coordinates and of their absolute values.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class PathStatistics:
     def add(self, trajectory: Trajectory) -> None:
         """Take in transitions that follow on those before."""
         z = trajectory.z[:, _coordinates(trajectory.z.shape[1])].astype(float)
-        functions = np.concatenate([z, z**2], axis=1)
+        functions = np.concatenate([z, np.abs(z)], axis=1)
         first = 1 if self.last is None else 0
         before = functions[:1] if self.last is None else self.last[None]
         moves = (np.diff(functions, axis=0, prepend=before) ** 2)[first:]
@@ -102,8 +102,9 @@ class PathStatistics:
         if len(seen) == 0:
             return None
         times = np.array([self._time(t) for t in seen])
-        rate = 1 / (times * seen)
-        chosen = np.flatnonzero(rate >= _GOOD_ENOUGH * rate.max())[-1]
+        ends = _SMOOTHING // 2
+        padded = np.pad(1 / (times * seen), ends, mode="edge")
+        chosen = np.argmax(np.convolve(padded, np.ones(_SMOOTHING), mode="valid"))
         deviations = np.sqrt(self.variance[: len(self.sums) // 2])
         return float(seen[chosen] / np.median(deviations)), float(times[chosen])
 
@@ -115,8 +116,8 @@ class PathStatistics:
         """Transitions of about that length for an independent draw of the slowest functions."""
         means = self.moves[:, _near(length)].sum(axis=1) / self._counts(length)[:, None]
         forgotten = np.clip(means / (2 * self.variance), 1e-6, 1.9)
-        coordinates, squares = np.split((2 - forgotten) / forgotten, 2, axis=1)
-        return max(_slowest(coordinates), _slowest(squares) / 2)
+        signed, absolute = np.split((2 - forgotten) / forgotten, 2, axis=1)
+        return max(_slowest(signed), _slowest(absolute) / 2)
 
 
 def _slowest(times: np.ndarray) -> float:

@@ -31,7 +31,11 @@ from pymc_deer.sweep import SweepSpec
 
 _DENSE_LIMIT = 100
 """Largest dimension for which ``metric="auto"`` is dense: whitening decides how well MALA mixes,
-and up to here a D x D product costs no more than a typical gradient."""
+and up to here a D x D product costs little beside that."""
+
+_SMALL = 32
+"""Dimension up to which it is dense for HMC too. Longer paths need whitening less, so beyond it
+a D x D product must be no more work than the gradient, by the numbers that this reads."""
 
 _DEFAULT_TOL = {"float64": 1e-6, "float32": 1e-4}
 
@@ -44,8 +48,8 @@ class Prepared:
     calibration: Calibration
 
 
-def metric_kind(options: Options, size: int) -> MetricKind:
-    """The kind of metric the options mean in D = `size` dimensions.
+def metric_kind(options: Options, density: Density) -> MetricKind:
+    """The kind of metric the options mean.
 
     ``auto`` is ``dense`` where that is cheap, otherwise ``low_rank``, whose rank is the number of
     eigenvalues that warm-up finds to need it: 0 makes it ``diag``.
@@ -54,17 +58,23 @@ def metric_kind(options: Options, size: int) -> MetricKind:
     if not isinstance(metric, str):
         return "diag" if np.ndim(metric) == 1 else "dense"
     if metric == "auto":
-        return "dense" if size <= _DENSE_LIMIT else "low_rank"
+        return "dense" if _dense_is_cheap(options, density) else "low_rank"
     return metric  # type: ignore[return-value]
 
 
-def new_warmup(options: Options, size: int, n_tune: int, curvature: float) -> Warmup:
+def _dense_is_cheap(options: Options, density: Density) -> bool:
+    if density.size > _DENSE_LIMIT or options.kernel == "mala":
+        return density.size <= _DENSE_LIMIT
+    return density.size <= _SMALL or density.size**2 <= density.n_numbers
+
+
+def new_warmup(options: Options, density: Density, n_tune: int, curvature: float) -> Warmup:
     """Adaptation of a chain that has not begun."""
     return start_warmup(
-        size,
+        density.size,
         n_tune,
-        kind=metric_kind(options, size),
-        factor=options.metric_factor(size),
+        kind=metric_kind(options, density),
+        factor=options.metric_factor(density.size),
         step_size=options.step_size,
         target_accept=options.target_accept,
         curvature=curvature,
@@ -72,6 +82,8 @@ def new_warmup(options: Options, size: int, n_tune: int, curvature: float) -> Wa
         jitter=options.step_size_jitter,
         path=options.path,
         warmup_steps_per_draw=options.warmup_steps_per_draw,
+        thinning=options.thinning,
+        white=options.white,
     )
 
 
@@ -94,7 +106,7 @@ def prepare(
         What an earlier preparation chose, in another process.
     """
     options.metric_factor(density.size)
-    kind = metric_kind(options, density.size)
+    kind = metric_kind(options, density)
     rules: Sequence[Rule] = () if options.jacobian == "auto" else (options.jacobian,)  # type: ignore[assignment]
     spec = SweepSpec(kind, rules[0] if rules else DEFAULT_RULE, options.probes, options.kernel)
     tol = options.tol or _DEFAULT_TOL[density.dtype]
@@ -155,7 +167,7 @@ def _measured(
         window = 1 if options.window == "auto" else options.window
         reason = f"No pilot chain could start. {error}"
         return Calibration(window, rules[0], curvature, options.max_sweeps, reason)
-    warmup = new_warmup(options, solver.density.size, PILOT_DRAWS, curvature)
+    warmup = new_warmup(options, solver.density, PILOT_DRAWS, curvature)
     pilot = run_pilot(solver, start, warmup, params)
     curvatures = None if options.curvature is None else (options.curvature,)
     trials = Trials(solver, pilot, curvatures)

@@ -16,6 +16,7 @@ def repeat(n, {arguments}):
     {own}
     for _ in range(n.item()):
         {carried} = inner({arguments})
+        {contiguous}
     return {carried}
 """
 
@@ -35,10 +36,13 @@ def numba_funcify_repeat(op: Repeat, node: object = None, **kwargs: object):
 
 def _source(op: Repeat) -> str:
     carried = [f"carried_{i}" for i in range(op.n_carried)]
+    arrays = [c for c, t in zip(carried, op.output_types, strict=True) if t.ndim]
     shared = [f"shared_{i}" for i in range(len(op.input_types) - op.n_carried)]
     return _TEMPLATE.format(
         arguments=", ".join(carried + shared),
         # Copies: arrays of one type whatever the caller's, and the caller's stay untouched.
         own="\n    ".join(f"{name} = {name}.copy()" for name in carried),
         carried=", ".join(carried),
+        # Numba does not know this of every result, and strided code is slower.
+        contiguous="\n        ".join(f"{c} = np.ascontiguousarray({c})" for c in arrays),
     )

@@ -84,6 +84,7 @@ class DeerStep(BlockedStep):
         self.tune = True
         self.fresh = True
         self._chain: Chain | None = None
+        self._given_out: Mapping[str, np.ndarray] | None = None
         self._calibration: Calibration | None = None
         self._compile()
 
@@ -134,12 +135,13 @@ class DeerStep(BlockedStep):
 
     @record.setter
     def record(self, record: ChainRecord | None) -> None:
+        self._given_out = None
         self._chain = None if record is None else Chain(self.solver, record)
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain: new random streams and an untouched warm-up."""
         super().setup_chain(rng, tune, draws)
-        warmup = new_warmup(self.options, self.density.size, tune, self.calibration.curvature)
+        warmup = new_warmup(self.options, self.density, tune, self.calibration.curvature)
         nowhere = np.full(self.density.size, np.nan)
         self.record = ChainRecord(nowhere, Streams.spawn(self.rng), warmup, tune, draws)
         self.tune = tune > 0
@@ -155,17 +157,19 @@ class DeerStep(BlockedStep):
         assert chain is not None
         params = self.density.param_values(point)
         chain.resume(params)
-        x = self.density.layout.ravel(point, self.density.dtype)
         if self.fresh:
             rng = chain.record.streams.start
             chain.begin(find_start(self.model, self.solver, point, params, rng), params)
             self.fresh = False
-        elif not np.array_equal(x, chain.position):
-            chain.move(x)
+        elif point is not self._given_out:
+            x = self.density.layout.ravel(point, self.density.dtype)
+            if not np.array_equal(x, chain.position):
+                chain.move(x)
         x, stats = chain.next_draw(params, tuning=self.tune, alone=self._alone)
         stats["warning"] = self._warning(stats["warning"], stats.pop("divergence"), point)
         moved = self.density.layout.unravel(x)
-        return {name: moved.get(name, value) for name, value in point.items()}, [stats]
+        self._given_out = {name: moved.get(name, value) for name, value in point.items()}
+        return self._given_out, [stats]
 
     def stop_tuning(self) -> None:
         self.tune = False
@@ -230,7 +234,7 @@ class DeerStep(BlockedStep):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        derived = ("density", "_prepared", "_chain")
+        derived = ("density", "_prepared", "_chain", "_given_out")
         state = {k: v for k, v in self.__dict__.items() if k not in derived}
         return state | {"_calibration": self.calibration, "_record": copy.deepcopy(self.record)}
 
@@ -238,7 +242,7 @@ class DeerStep(BlockedStep):
         record = state.pop("_record")
         for name, value in state.items():
             setattr(self, name, value)
-        self._chain = None
+        self._chain = self._given_out = None
         if record is not None:
             self.record = record
 

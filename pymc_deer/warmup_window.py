@@ -8,7 +8,7 @@ from pymc_deer.backends.base import Trajectory
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import Moments, estimate_metric
 from pymc_deer.metric_low_rank import Sample, estimate_low_rank
-from pymc_deer.mixing import autocorrelation_time
+from pymc_deer.mixing import autocorrelation_time, largest_of_noisy
 from pymc_deer.path_statistics import PathStatistics
 
 
@@ -25,23 +25,19 @@ class WarmupWindow:
     sample: Sample | None = None
     paths: PathStatistics | None = None
 
-    def add(self, trajectory: Trajectory, metric: Metric, *, paths: bool = False) -> None:
-        """Take in part of a stretch that was run with `metric`.
-
-        Parameters
-        ----------
-        paths
-            Whether to look at the lengths of its paths, all or none of a window's.
-        """
+    def add(self, trajectory: Trajectory, metric: Metric) -> None:
+        """Take in part of a stretch that was run with `metric`."""
         draws, dlogp = trajectory.z, trajectory.dlogp
-        if paths:
-            self.paths = self.paths or PathStatistics.empty(draws.shape[1])
-            self.paths.add(trajectory)
         if metric.kind == "low_rank":
             draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
             sample = Sample.empty(draws.shape[1]) if self.sample is None else self.sample
             self.sample = sample.extended(draws, dlogp)
         self.stretch = _merged(self.stretch, Moments.of(draws, dlogp, metric.kind))
+
+    def add_paths(self, trajectory: Trajectory) -> None:
+        """Look at its path lengths too: those of all parts of a window, or of none."""
+        self.paths = self.paths or PathStatistics.empty(trajectory.z.shape[1])
+        self.paths.add(trajectory)
 
     def end_stretch(self) -> None:
         if self.stretch is None:
@@ -50,12 +46,15 @@ class WarmupWindow:
         self.means.append(self.stretch.z_mean)
         self.stretch = None
 
-    def estimate(self, old: Metric) -> Metric:
-        """The metric to go on with, after a window that was run with `old`."""
+    def estimate(self, old: Metric, white: float) -> Metric:
+        """The metric to go on with, after a window that was run with `old`.
+
+        A ``low_rank`` one leaves eigenvalues within [1 / white, white] alone.
+        """
         assert self.moments is not None
         if self.sample is None:
             return estimate_metric(self.moments, old)
-        return estimate_low_rank(self.moments, self.sample, old)
+        return estimate_low_rank(self.moments, self.sample, old, white)
 
     def autocorrelation_time(self) -> float | None:
         """Integrated autocorrelation time of the slowest coordinate, in transitions.
@@ -66,6 +65,17 @@ class WarmupWindow:
             return None
         length = self.moments.count / len(self.means)
         return autocorrelation_time(np.array(self.means), length, self.moments.z_variance)
+
+    def best_path(self) -> tuple[float, float] | None:
+        """The best path length, and transitions for an independent draw; None if not known.
+
+        The slower of what single transitions show and what batch means do.
+        """
+        found, slow = self.paths and self.paths.best(), self.autocorrelation_time()
+        if found is None or slow is None:
+            return found
+        length, time = found
+        return length, max(time, slow / largest_of_noisy(len(self.means), len(self.means[0])))
 
 
 def _merged(before: Moments | None, batch: Moments) -> Moments:

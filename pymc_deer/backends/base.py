@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -247,9 +248,7 @@ class Solver(ABC):
         noise = Noise.of(tape, tuning.step_size, dtype)
         inputs = (*tuning.metric.astype(dtype).arrays, *params)
         n_done, n_sweeps = 0, 0
-        # The matrices of one state are small: threads of BLAS only get in each other's way, and in
-        # that of other chains. Where PyMC forks, it does not limit them.
-        with self._threadpools.limit(limits=1, user_api="blas"):
+        with self.one_blas_thread():
             if self.plan.window > 1:
                 n_done, n_sweeps = self._windowed(
                     start, noise, tuning.curvature, inputs, probe_rng, buffers
@@ -300,6 +299,12 @@ class Solver(ABC):
         # The ratio is 1 where logp is finite; where it is not, it says so.
         logp = trajectory.logp[0] if trajectory.log_alpha[0] == 0 else np.nan
         return float(logp), trajectory.dlogp[0]
+
+    def one_blas_thread(self) -> AbstractContextManager[Any]:
+        """Where matrices are small: threads would only get in each other's way, and in that of
+        other chains. Where PyMC forks, it does not limit them.
+        """
+        return self._threadpools.limit(limits=1, user_api="blas")
 
     @cached_property
     def _threadpools(self) -> ThreadpoolController:

@@ -46,6 +46,8 @@ def run(start, xi, log_u, step_sizes, n_leapfrog, first, out_z, out_logp, out_dl
         start, zero, still, still, np.full_like(zero, -np.inf), zero, np.asarray(1), *params
     )
     for t in range(first, len(log_u)):
+        # Of one type with the first ones, so that the step is compiled once.
+        z, dlogp = np.ascontiguousarray(z), np.ascontiguousarray(dlogp)
         z, logp, dlogp, log_alpha, energy = step(
             z, logp, dlogp, xi[t], np.asarray(log_u[t]), np.asarray(step_sizes[t]),
             np.asarray(n_leapfrog[t]), *params

@@ -10,7 +10,9 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 
+from pymc_deer import leapfrog
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import WindowPlan
 from pymc_deer.examples import eight_schools
@@ -37,9 +39,8 @@ def guesses(case: Warmed, xi: np.ndarray, log_u: np.ndarray, n_sweeps: int) -> l
         logp, dlogp = compiled(tuning.metric.to_x(z), *case.params)
         return float(logp), dlogp @ tuning.metric.factor
 
-    moved = float(
-        preconditioned_jacobian(np.float64(tuning.step_size), np.float64(tuning.curvature)).eval()
-    )
+    path = leapfrog.Path(pt.constant(tuning.step_size))
+    moved = float(preconditioned_jacobian(path, pt.constant(tuning.curvature)).eval())
     guess, found = np.tile(case.z, (N, 1)), []
     for _ in range(n_sweeps):
         previous = np.vstack([case.z, guess[:-1]])

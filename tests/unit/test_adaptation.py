@@ -71,11 +71,9 @@ def test_dual_averaging_comes_back_from_far() -> None:
     assert np.exp(-adaptation.average) == pytest.approx(0.7, abs=0.1)
 
 
-@pytest.mark.parametrize(("time", "steps"), [(0.1, 1), (7.0, 4), (30.0, 15), (1e6, 64)])
-def test_steps_per_draw_are_half_the_autocorrelation_time_within_bounds(
-    time: float, steps: int
-) -> None:
-    assert steps_per_draw(time) == steps
+@pytest.mark.parametrize(("wanted", "steps"), [(0.1, 1), (3.5, 4), (15.0, 15), (1e6, 64)])
+def test_steps_per_draw_are_whole_and_within_bounds(wanted: float, steps: int) -> None:
+    assert steps_per_draw(wanted) == steps
 
 
 def test_acceptance_rates_count_non_finite_ratios_as_rejections() -> None:

@@ -19,7 +19,7 @@ def estimated(covariance: np.ndarray, n: int = 5000, rounds: int = 2) -> Metric:
     metric = identity_metric("low_rank", size)
     sample = Sample.empty(size).extended(x, dlogp)
     for _ in range(rounds):
-        metric = estimate_low_rank(Moments.of(x, dlogp, "low_rank"), sample, metric)
+        metric = estimate_low_rank(Moments.of(x, dlogp, "low_rank"), sample, metric, 1.5)
     return metric
 
 
@@ -79,7 +79,7 @@ def test_still_and_non_finite_draws_leave_a_usable_metric() -> None:
     dlogp[3, 1] = np.nan
     old = Metric(np.zeros(5), np.full(5, 2.0), np.zeros((5, 0)), np.zeros(0))
     moments = Moments.of(x, dlogp, "low_rank")
-    metric = estimate_low_rank(moments, Sample.empty(5).extended(x, dlogp), old)
+    metric = estimate_low_rank(moments, Sample.empty(5).extended(x, dlogp), old, 1.5)
     assert all(np.isfinite(array).all() for array in metric.arrays)
     assert metric.factor[2] == pytest.approx(2.0, rel=0.5)
 

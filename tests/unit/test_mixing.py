@@ -10,9 +10,21 @@ from tests.support import autoregressive
 
 def fed(rows: np.ndarray) -> BatchMeans:
     batches = BatchMeans()
-    for row in rows:
-        batches.add(row)
+    for piece in np.array_split(rows, -(-len(rows) // 7)):
+        batches.add(piece)
     return batches
+
+
+def test_pieces_of_any_length_make_the_same_batches() -> None:
+    rows = np.random.default_rng(1).normal(size=(1000, 2))
+    whole, single = BatchMeans(), BatchMeans()
+    whole.add(rows)
+    for row in rows:
+        single.add(row[None])
+    for batches in (whole, single):
+        assert batches.count == 1000
+        assert_allclose(batches.sums, fed(rows).sums)
+        assert_allclose(batches.squares, fed(rows).squares)
 
 
 @pytest.mark.parametrize("n", [1, 2, 39, 40, 41, 1000, 1023])

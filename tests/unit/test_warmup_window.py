@@ -45,7 +45,9 @@ def test_cutting_a_stretch_changes_nothing(kind: MetricKind) -> None:
     z = np.random.default_rng(2).normal(size=(400, SIZE)) * [0.1, 1.0, 10.0]
     start = identity_metric(kind, SIZE)
     whole, cut = filled(z, 4, kind=kind), filled(z, 4, pieces=7, kind=kind)
-    for ours, theirs in zip(whole.estimate(start).arrays, cut.estimate(start).arrays, strict=True):
+    for ours, theirs in zip(
+        whole.estimate(start, 1.5).arrays, cut.estimate(start, 1.5).arrays, strict=True
+    ):
         assert_allclose(np.abs(ours), np.abs(theirs), rtol=1e-8, atol=1e-10)
     assert whole.autocorrelation_time() == pytest.approx(cut.autocorrelation_time())
 
@@ -66,10 +68,10 @@ def rotated(n: int, seed: int = 3) -> Trajectory:
 def test_cutting_a_stretch_changes_nothing_of_its_paths(size: int) -> None:
     """Nor does a piece whose paths happen to have one step each."""
     whole, cut = WarmupWindow(), WarmupWindow()
-    moves, metric = rotated(300), identity_metric("diag", SIZE)
-    whole.add(moves, metric, paths=True)
+    moves = rotated(300)
+    whole.add_paths(moves)
     for first in range(0, len(moves), size):
-        cut.add(moves[first : first + size], metric, paths=True)
+        cut.add_paths(moves[first : first + size])
     assert whole.paths is not None
     assert cut.paths is not None
     assert whole.paths.counts.sum() == len(moves) - 1
@@ -93,6 +95,6 @@ def test_a_chain_that_stood_still_teaches_no_metric(kind: MetricKind, n: int) ->
     window = WarmupWindow()
     window.add(trajectory(still, -22.3 * still), start)
     window.end_stretch()
-    found = window.estimate(start)
+    found = window.estimate(start, 1.5)
     assert_allclose(found.to_x(np.eye(20)) - found.to_x(np.zeros(20)), np.eye(20), atol=1e-9)
     assert_allclose(found.mu, still[0])
