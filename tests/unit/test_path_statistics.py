@@ -48,12 +48,14 @@ def seen(moves: Trajectory) -> PathStatistics:
 def exact_time(length: float, frequencies: np.ndarray) -> float:
     """Transitions for an independent draw of the slowest function, of paths of about a length.
 
-    z has the autocorrelation rho = cos(w t), and z^2 has rho^2, which counts half.
+    z has the autocorrelation rho = cos(w t), and |z| that of the absolute values of two normals
+    correlated by rho, which counts half.
     """
     lengths = length * np.linspace(0.8, 1.2, 21)
     cosines = np.cos(frequencies * lengths[:, None])
-    rho, squared = cosines.mean(axis=0), (cosines**2).mean(axis=0)
-    return max(np.max((1 + rho) / (1 - rho)), np.max((1 + squared) / (1 - squared)) / 2)
+    products = cosines * np.arcsin(cosines) + np.sqrt(1 - cosines**2) - 1
+    rho, absolute = cosines.mean(axis=0), products.mean(axis=0) / (np.pi / 2 - 1)
+    return max(np.max((1 + rho) / (1 - rho)), np.max((1 + absolute) / (1 - absolute)) / 2)
 
 
 def exact_rate(length: float, frequencies: np.ndarray) -> float:
@@ -87,15 +89,15 @@ def test_a_gaussian_takes_somewhat_more_than_a_quarter_of_a_period() -> None:
 
 
 def test_half_a_period_is_not_taken_for_the_best() -> None:
-    """It turns every coordinate round, and leaves every square as it was."""
+    """It turns every coordinate round, and leaves every absolute value as it was."""
     statistics = seen(rotations(np.ones(10), 2 * np.pi))
     best = statistics.best()
     assert best is not None
     assert abs(best[0] - np.pi) > 0.8
-    # Without the squares it would be: here coordinates stand in their place.
-    coordinates, squares = np.split(np.arange(len(statistics.sums)), 2)
+    # Without the absolute values it would be: here coordinates stand in their place.
+    signed, absolute = np.split(np.arange(len(statistics.sums)), 2)
     for sums in (statistics.moves, statistics.sums, statistics.squares):
-        sums[..., squares] = sums[..., coordinates]
+        sums[..., absolute] = sums[..., signed]
     fooled = statistics.best()
     assert fooled is not None
     assert fooled[0] == pytest.approx(np.pi, abs=0.5)
