@@ -28,8 +28,9 @@ _SLOWEST_SHARE = 0.05
 _FEWEST = 8
 """Transitions of either half that a length must have been seen in."""
 
-_SMOOTHING = 3
-"""Neighbouring lengths whose rates are averaged against the noise; more would flatten the peak."""
+_SMOOTHING = 5
+"""Neighbouring lengths whose rates are averaged. Fewer would leave noise that scatters the choice;
+as many cost some of a sharp peak, which few posteriors have."""
 
 _LENGTHS = np.geomspace(1e-3, 1e3, 118)
 """Path lengths told apart: one in every eighth, wherever whitened paths may lie."""
