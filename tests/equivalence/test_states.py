@@ -23,10 +23,17 @@ COSTLY = [("radon", "exact"), ("horseshoe", "exact")]
 
 QUICK = ("eight_schools", "breast_cancer")
 
-# Paths make all of it longer. On Numba, a rule with tangents along the path and one without.
+# Paths make all of it longer. On Numba, rules with tangents along the path and without; all rules
+# are one graph to both backends, which are compared in test_backends.
 HMC_QUICK: dict[BackendName, list[tuple[str, Rule]]] = {
     "jax": [*(("eight_schools", rule) for rule in RULES), ("breast_cancer", "secant")],
     "numba": [("eight_schools", "preconditioned"), ("eight_schools", "stochastic")],
+}
+LARGER = ("breast_cancer", "radon", "correlated_gaussian", "horseshoe")
+CHEAP: tuple[Rule, ...] = ("preconditioned", "secant", "stochastic")
+HMC_SLOW: dict[BackendName, list[tuple[str, Rule]]] = {
+    "jax": list(product(LARGER, CHEAP)),
+    "numba": [("radon", "secant"), ("breast_cancer", "stochastic")],
 }
 
 
@@ -37,6 +44,8 @@ def _cases() -> list[Any]:
         quick = backend == "jax" or name in QUICK
         if kernel == "hmc":
             quick = (name, rule) in HMC_QUICK[backend]
+            if not quick and (name, rule) not in HMC_SLOW[backend]:
+                continue
         marks = [] if quick else [pytest.mark.slow]
         case = f"{kernel}-{name}-{rule}-{backend}"
         cases.append(pytest.param(kernel, name, rule, backend, marks=marks, id=case))

@@ -48,12 +48,14 @@ UNSURE = [pytest.param("radon_slopes", name, marks=pytest.mark.slow) for name in
 and in ``tests/benchmarks/zoo.py``, three converge and this one does not, and says so."""
 
 
-def cases(names: Iterable[str], quick: Container[str] = ()) -> list[Any]:
+def cases(
+    names: Iterable[str], quick: Container[str] = (), both: Container[str] = BOTH
+) -> list[Any]:
     """Model and backend; slow unless the model is quick."""
     return [
         pytest.param(name, backend, marks=() if name in quick else pytest.mark.slow)
         for name in names
-        for backend in (BACKENDS if name in BOTH else BACKENDS[-1:])
+        for backend in (BACKENDS if name in both else BACKENDS[-1:])
     ]
 
 
@@ -87,7 +89,7 @@ def test_posterior_agrees_with_nuts(name: str, backend: str) -> None:
     check_run(sample(TRACTABLE[name](), backend=backend), load_reference(name))
 
 
-@pytest.mark.parametrize(("name", "backend"), cases(HMC_TRACTABLE, HMC_QUICK))
+@pytest.mark.parametrize(("name", "backend"), cases(HMC_TRACTABLE, HMC_QUICK, HMC_QUICK))
 def test_posterior_of_hmc_agrees_with_nuts(name: str, backend: str) -> None:
     check_run(sample(TRACTABLE[name](), DeerHMC, backend=backend), load_reference(name))
 
