@@ -113,7 +113,12 @@ SLOW = pytest.mark.slow
 # Backends agree state by state (``tests/equivalence``): one will do.
 @pytest.mark.parametrize("window", [pytest.param(1, marks=SLOW), 16])
 @pytest.mark.parametrize(
-    "sampler", ["DeerMALA", "DeerHMC", pytest.param("DeerHMC of fixed paths", marks=SLOW)]
+    "sampler",
+    [
+        pytest.param("DeerMALA", marks=SLOW),
+        "DeerHMC",
+        pytest.param("DeerHMC of fixed paths", marks=SLOW),
+    ],
 )
 def test_ranks_are_uniform(sampler: str, window: int) -> None:
     check_uniform(ranks(sampler, BACKENDS[-1], window))
