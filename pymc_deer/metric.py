@@ -80,7 +80,11 @@ class _Whitening:
         """Each row of (..., D) times a matrix: one matrix product whatever the leading axes."""
         if rows.ndim <= 2:
             return rows.dot(matrix)
-        flat = rows.reshape((-1, rows.shape[-1])).dot(matrix)
+        # Not -1 for the rows: it cannot be told where a low-rank metric has no directions.
+        n_rows = rows.shape[0]
+        for i in range(1, rows.ndim - 1):
+            n_rows = n_rows * rows.shape[i]
+        flat = rows.reshape((n_rows, rows.shape[-1])).dot(matrix)
         return flat.reshape((*(rows.shape[i] for i in range(rows.ndim - 1)), matrix.shape[1]))
 
 

@@ -120,3 +120,10 @@ def test_whitened_hessian_is_congruent(kind: MetricKind) -> None:
     )
     found = whitened(np.zeros(SIZE), np.eye(SIZE), *metric.arrays)
     assert_allclose(found, matrix(metric).T @ hessian @ matrix(metric), rtol=1e-12)
+
+
+def test_probes_pass_a_low_rank_metric_without_directions() -> None:
+    metric = identity_metric("low_rank", 3)
+    probes = np.random.default_rng(0).normal(size=(4, 2, 3))
+    np.testing.assert_allclose(metric.scale(probes), probes)
+    np.testing.assert_allclose(metric.pull_back(probes), probes)
