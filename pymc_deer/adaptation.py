@@ -20,7 +20,6 @@ _FIRST_WINDOW = 50
 _FINAL_SHARE = 0.1
 _STRETCHES_PER_WINDOW = 25
 _DEFAULT_STEP_SIZE = 0.5
-_MALA = PathLength()
 
 
 @dataclass
@@ -71,7 +70,7 @@ class Stretch:
     n_draws: int
     learns_metric: bool
     ends_window: bool
-    explores: bool = False
+    explores: bool
 
 
 def warmup_schedule(n_draws: int, steps_per_draw: int) -> list[Stretch]:
@@ -142,9 +141,9 @@ class Warmup:
     dual_averaging: DualAveraging | None
     adapts_metric: bool
     adapts_steps: bool
-    thinning: float = 0.5
-    white: float = 1.5
-    path: PathLength = field(default_factory=PathLength)
+    thinning: float
+    white: float
+    path: PathLength
     finished: bool = False
     done: int = 0
     position: int = 0
@@ -238,11 +237,11 @@ def start_warmup(
     target_accept: float,
     curvature: float,
     steps_per_draw: int | None,
-    jitter: float = 0.0,
-    path: PathLength = _MALA,
-    warmup_steps_per_draw: int = 10,
-    thinning: float = 0.5,
-    white: float = 1.5,
+    jitter: float,
+    path: PathLength,
+    warmup_steps_per_draw: int,
+    thinning: float,
+    white: float,
 ) -> Warmup:
     """Adaptation at the start of a chain: whatever the user fixed stays fixed.
 

@@ -123,8 +123,6 @@ class SolvedStretch:
         """Statistics of the recorded draws by name; those of all draws at once, for speed."""
         trajectory, steps = self.trajectory, self.steps_per_draw
         n_draws = len(trajectory) // steps
-        log_alpha = trajectory.log_alpha.reshape(n_draws, steps)
-        nonfinite = ~(np.abs(log_alpha) < np.inf)
         n_swept = len(trajectory) - trajectory.n_fallback if trajectory.n_sweeps else 0
         constant = {
             "step_size": self.tuning.step_size,
@@ -138,18 +136,25 @@ class SolvedStretch:
         return {
             "model_logp": trajectory.logp[steps - 1 :: steps].tolist(),
             "energy": trajectory.energy[steps - 1 :: steps].tolist(),
-            "acceptance_rate": acceptance_rates(log_alpha).mean(axis=1).tolist(),
+            "acceptance_rate": acceptance_rates(self._log_alpha).mean(axis=1).tolist(),
             "diverging": self._diverging.any(axis=1).tolist(),
             "n_steps": trajectory.n_leapfrog.reshape(n_draws, steps).sum(axis=1).tolist(),
-            "rejected_nonfinite": nonfinite.sum(axis=1).tolist(),
+            "rejected_nonfinite": self._nonfinite.sum(axis=1).tolist(),
             **{name: [value] * n_draws for name, value in constant.items()},
         }
 
+    @property
+    def _log_alpha(self) -> np.ndarray:
+        """The trajectory's, shape (draws, steps_per_draw), as of all below."""
+        return self.trajectory.log_alpha.reshape(-1, self.steps_per_draw)
+
+    @cached_property
+    def _nonfinite(self) -> np.ndarray:
+        return ~(np.abs(self._log_alpha) < np.inf)
+
     @cached_property
     def _diverging(self) -> np.ndarray:
-        """Whether each transition diverged, shape (draws, steps_per_draw)."""
-        log_alpha = self.trajectory.log_alpha.reshape(-1, self.steps_per_draw)
-        return ~(np.abs(log_alpha) < np.inf) | (log_alpha < -_DIVERGENCE)
+        return self._nonfinite | (self._log_alpha < -_DIVERGENCE)
 
     def divergence(self, i: int, before: np.ndarray) -> np.ndarray:
         """Where the first divergent transition of the i-th draw started, in x, shape (D,).

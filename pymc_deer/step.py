@@ -161,7 +161,7 @@ class DeerStep(BlockedStep):
             rng = chain.record.streams.start
             chain.begin(find_start(self.model, self.solver, point, params, rng), params)
             self.fresh = False
-        elif point is not self._given_out:
+        elif not (self._alone and point is self._given_out):
             x = self.density.layout.ravel(point, self.density.dtype)
             if not np.array_equal(x, chain.position):
                 chain.move(x)

@@ -24,7 +24,10 @@ _NARROWEST = 8
 _ARRAYS_PER_STATE = 32
 """Arrays of length D that a window holds for each state: tape, guess, buffers of four windows."""
 
-_PER_STEP = ("z", "logp", "dlogp", "log_alpha", "energy", "n_leapfrog", "step_sizes")
+SOLVED = ("z", "logp", "dlogp", "log_alpha", "energy")
+"""What a backend fills in for each transition, in the order of its programs' outputs."""
+
+_PER_STEP = (*SOLVED, "n_leapfrog", "step_sizes")
 """Fields of a trajectory with a row for each transition."""
 
 
@@ -158,19 +161,22 @@ class Noise(NamedTuple):
         return Noise(*(array[n:] for array in self))
 
 
+def solved_shape(name: str, n: int, size: int) -> tuple[int, ...]:
+    """Shape of one of `SOLVED` for n transitions in D = `size` dimensions."""
+    return (n, size) if name in ("z", "dlogp") else (n,)
+
+
 class Buffers:
-    """Arrays that a solver fills: z, logp, dlogp, log_alpha and energy of n transitions."""
+    """Arrays that a solver fills for n transitions: `SOLVED`, in that order."""
 
     def __init__(self, n: int, size: int, dtype: str) -> None:
-        self.z = np.empty((n, size), dtype=dtype)
-        self.logp = np.empty(n, dtype=dtype)
-        self.dlogp = np.empty((n, size), dtype=dtype)
-        self.log_alpha = np.empty(n, dtype=dtype)
-        self.energy = np.empty(n, dtype=dtype)
+        shapes = (solved_shape(name, n, size) for name in SOLVED)
+        self.arrays = tuple(np.empty(shape, dtype=dtype) for shape in shapes)
 
     @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        return self.z, self.logp, self.dlogp, self.log_alpha, self.energy
+    def z(self) -> np.ndarray:
+        """The states, shape (n, D)."""
+        return self.arrays[0]
 
     def write(self, at: int, arrays: Sequence[np.ndarray]) -> None:
         """Copy rows of each array to position `at`."""
@@ -257,11 +263,7 @@ class Solver(ABC):
                 state = buffers.z[n_done - 1] if n_done else start
                 self._sequential(state.copy(), noise, inputs, buffers, n_done)
         return Trajectory(
-            z=buffers.z,
-            logp=buffers.logp,
-            dlogp=buffers.dlogp,
-            log_alpha=buffers.log_alpha,
-            energy=buffers.energy,
+            **dict(zip(SOLVED, buffers.arrays, strict=True)),
             n_leapfrog=noise.n_leapfrog,
             step_sizes=noise.step_sizes,
             n_sweeps=n_sweeps,

@@ -19,13 +19,11 @@ from jax import lax
 import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
-from pymc_deer.backends.base import Buffers, Noise, Solver
+from pymc_deer.backends.base import SOLVED, Buffers, Noise, Solver, solved_shape
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
-
-_BUFFERS = ("z", "logp", "dlogp", "log_alpha", "energy")
 
 
 class JaxSolver(Solver):
@@ -160,8 +158,7 @@ class JaxSolver(Solver):
         """Buffers to donate: those of the stretch before, if there was one."""
         size, dtype = self.density.size, self.density.dtype
         if rows not in self._buffers:
-            shapes = {"z": (rows, size), "dlogp": (rows, size)}
-            return tuple(jnp.zeros(shapes.get(name, (rows,)), dtype) for name in _BUFFERS)
+            return tuple(jnp.zeros(solved_shape(name, rows, size), dtype) for name in SOLVED)
         return self._buffers.pop(rows)
 
     def _keep_buffers(self, rows: int, filled: tuple[jax.Array, ...]) -> None:

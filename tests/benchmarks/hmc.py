@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import arviz as az
 import numpy as np
 import nutpie
 import pymc as pm
@@ -29,6 +28,7 @@ from pymc_deer import DeerHMC
 from pymc_deer.chain import Streams
 from pymc_deer.examples import correlated_logistic
 from tests.benchmarks.measure import RESULTS, write
+from tests.statistical.checks import summarise
 from tests.zoo import MODELS
 
 NAMES = (
@@ -98,7 +98,7 @@ def deer(model: pm.Model, seed: int) -> Run:
         clock.seconds[True],
         clock.seconds[False],
         gradients * seconds_per_gradient(step, model),
-        **quality(idata["posterior"].dataset, model),
+        **quality(idata, model),
         gradients=gradients,
         divergences=int(stats["diverging"].sum()),
     )
@@ -133,20 +133,19 @@ def nuts(model: pm.Model, seed: int) -> Run:
         seconds * warmup / (warmup + kept),
         seconds * kept / (warmup + kept),
         seconds * kept / (warmup + kept),
-        **quality(trace["posterior"].dataset, model),
+        **quality(trace, model),
         gradients=kept,
         divergences=int(trace["sample_stats"]["diverging"].sum()),
     )
 
 
-def quality(posterior: Any, model: pm.Model) -> dict[str, float]:
+def quality(idata: Any, model: pm.Model) -> dict[str, float]:
     """Least effective sample sizes and largest R-hat of the free variables."""
-    free = posterior[[variable.name for variable in model.free_RVs]]
-    bulk, tail = (az.ess(free, method=method) for method in ("bulk", "tail"))
+    run = summarise(idata, model)
     return {
-        "ess": min(float(v.min()) for v in bulk.values()),
-        "tail_ess": min(float(v.min()) for v in tail.values()),
-        "r_hat": max(float(v.max()) for v in az.rhat(free).values()),
+        "ess": float(run["ess_bulk"].to_numpy().min()),
+        "tail_ess": float(run["ess_tail"].to_numpy().min()),
+        "r_hat": float(run["r_hat"].to_numpy().max()),
     }
 
 

@@ -51,11 +51,12 @@ def measure(backend: str, n: int, size: int, width: int) -> dict[str, object]:
     z = 0.05 * rng.normal(size=(width, size))
     metric = identity_metric("dense", size)
     noise = [rng.normal(size=(width, size)), np.log(rng.random(width))]
-    step_sizes, scalars = np.full(width, 0.05), [np.asarray(v) for v in (1.5, 1e-6)]
+    paths = [np.full(width, 0.05), np.ones(width, dtype=np.int64)]
+    scalars = [np.asarray(v) for v in (1.5, 1e-6)]
     blocking = np.array([numba_backend._BLOCK, numba_backend.available_threads()])
     memory, probes = np.full((width, 2 * size), np.nan), np.zeros((width, 0, size))
     sweep_arguments = [
-        z, memory, z[0], *noise, probes, step_sizes, *scalars, blocking, *metric.arrays, *params
+        z, memory, z[0], *noise, probes, *paths, *scalars, blocking, *metric.arrays, *params
     ]  # fmt: skip
     run = _jax_runner if backend == "jax" else _numba_runner
     fixed = width if backend == "jax" else None

@@ -89,6 +89,11 @@ def new_warmup(n_tune: int = 100, **changes) -> Warmup:
         "target_accept": 0.7,
         "curvature": 1.5,
         "steps_per_draw": None,
+        "jitter": 0.0,
+        "path": PathLength(),
+        "warmup_steps_per_draw": 10,
+        "thinning": 0.5,
+        "white": 1.5,
     }
     return start_warmup(SIZE, n_tune, **(options | changes))
 
