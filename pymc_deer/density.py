@@ -29,6 +29,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType, discrete_dtypes
 
+from pymc_deer.precision import added_in_float64
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
@@ -86,7 +87,7 @@ class Density:
     x
         Input, shape (D,).
     logp, dlogp
-        Scalar and shape (D,).
+        Scalar, in float64, and shape (D,).
     params
         Inputs besides x, in the order in which :meth:`param_values` gives their values.
     hvp
@@ -223,7 +224,7 @@ def build_density(
 
     x = pt.tensor("x", dtype=dtype, shape=(layout.size,))
     unraveled = dict(zip(values, _unravel(x, layout, values), strict=True))
-    dlogp = _ravel(gradients, dtype)
+    logp, dlogp = added_in_float64(logp), _ravel(gradients, dtype)
     logp, dlogp = rewrite_graph([logp, dlogp], include=("canonicalize", "stabilize"))
     logp, dlogp = graph_replace([logp, dlogp], unraveled, strict=False)
     # Static shapes become constants: vectorize_graph loses what follows from them, and JAX

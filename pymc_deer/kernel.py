@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytensor.tensor as pt
 
 from pymc_deer.leapfrog import LogpDlogp, Path, Phase, Tangent, leapfrog
+from pymc_deer.precision import wide_sum
 from pymc_deer.typing import Tensor
 
 
@@ -77,8 +78,8 @@ def transition(
     """
     start = Phase(state.z, xi, state.logp, state.dlogp)
     end, moved = leapfrog(density, start, path, tangent)
-    kinetic = pt.sum(xi * xi, axis=-1)
-    kinetic_change = pt.sum(end.momentum * end.momentum, axis=-1) - kinetic
+    kinetic = wide_sum(xi * xi)
+    kinetic_change = wide_sum(end.momentum * end.momentum) - kinetic
     log_alpha = end.logp - state.logp - kinetic_change / 2
 
     # A comparison with NaN is false, so only +inf needs a word: it is an overflow, not a proposal.

@@ -38,6 +38,7 @@ from pymc_deer.jacobian import (
 from pymc_deer.kernel import State, transition
 from pymc_deer.leapfrog import LogpDlogp, Path, Tangent
 from pymc_deer.metric import MetricKind, SymbolicMetric
+from pymc_deer.precision import WIDE
 from pymc_deer.scan import affine_scan
 from pymc_deer.typing import Tensor
 
@@ -84,9 +85,8 @@ def build_sequential(density: Density, spec: SweepSpec) -> Program:
     size, dtype = density.size, density.dtype
     metric = SymbolicMetric.of(spec.metric, size, dtype)
     z, dlogp, xi = (pt.tensor(n, dtype=dtype, shape=(size,)) for n in ("z", "dlogp", "xi"))
-    logp, log_u, step_size = (
-        pt.tensor(n, dtype=dtype, shape=()) for n in ("logp", "log_u", "step_size")
-    )
+    logp, log_u = (pt.tensor(n, dtype=WIDE, shape=()) for n in ("logp", "log_u"))
+    step_size = pt.tensor("step_size", dtype=dtype, shape=())
     n_leapfrog = pt.tensor("n_leapfrog", dtype="int64", shape=())
     x = density.x.type("x")
     whitened = metric.whiten(_as_op(x, density.single(x), density.params))
@@ -120,7 +120,8 @@ def build_sweep(
     """
     size, dtype = density.size, density.dtype
     guess, xi = (pt.tensor(n, dtype=dtype, shape=(width, size)) for n in ("guess", "xi"))
-    log_u, step_size = (pt.tensor(n, dtype=dtype, shape=(width,)) for n in ("log_u", "step_size"))
+    log_u = pt.tensor("log_u", dtype=WIDE, shape=(width,))
+    step_size = pt.tensor("step_size", dtype=dtype, shape=(width,))
     n_leapfrog = pt.tensor("n_leapfrog", dtype="int64", shape=(width,))
     start = pt.tensor("start", dtype=dtype, shape=(size,))
     memory = pt.tensor("memory", dtype=dtype, shape=(width, spec.memory_size(size)))
@@ -182,7 +183,8 @@ def _transition_map(
 
     metric = SymbolicMetric.of(spec.metric, size, dtype)
     z, xi = (pt.tensor(n, dtype=dtype, shape=(*lead, size)) for n in ("z", "xi"))
-    log_u, step_size = (pt.tensor(n, dtype=dtype, shape=lead) for n in ("log_u", "step_size"))
+    log_u = pt.tensor("log_u", dtype=WIDE, shape=lead)
+    step_size = pt.tensor("step_size", dtype=dtype, shape=lead)
     whitened = metric.whiten(logp_dlogp)
     state = State(z, *whitened(z))
     n_leapfrog = pt.tensor("n_leapfrog", dtype="int64", shape=lead)

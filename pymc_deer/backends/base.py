@@ -16,6 +16,7 @@ from pymc_deer.density import Density
 from pymc_deer.jacobian import Rule
 from pymc_deer.metric import Metric
 from pymc_deer.noise import Tape
+from pymc_deer.precision import WIDE
 from pymc_deer.sweep import SweepSpec
 
 _NARROWEST = 8
@@ -26,6 +27,8 @@ _ARRAYS_PER_STATE = 32
 
 SOLVED = ("z", "logp", "dlogp", "log_alpha", "energy")
 """What a backend fills in for each transition, in the order of its programs' outputs."""
+
+_VECTORS = ("z", "dlogp")
 
 _PER_STEP = (*SOLVED, "n_leapfrog", "step_sizes")
 """Fields of a trajectory with a row for each transition."""
@@ -140,7 +143,7 @@ class Trajectory:
 
 
 class Noise(NamedTuple):
-    """The tape of a solve in the chain's dtype: xi (n, D), log_u, step sizes and L, each (n,)."""
+    """A solve's tape in the types of its programs: xi (n, D); log_u, step sizes and L, (n,)."""
 
     xi: np.ndarray
     log_u: np.ndarray
@@ -151,7 +154,7 @@ class Noise(NamedTuple):
     def of(cls, tape: Tape, step_size: float, dtype: str) -> "Noise":
         return cls(
             np.ascontiguousarray(tape.xi, dtype=dtype),
-            np.ascontiguousarray(tape.log_u, dtype=dtype),
+            np.ascontiguousarray(tape.log_u, dtype=WIDE),
             np.ascontiguousarray(tape.step_sizes(step_size), dtype=dtype),
             np.ascontiguousarray(tape.lengths, dtype=np.int64),
         )
@@ -163,15 +166,21 @@ class Noise(NamedTuple):
 
 def solved_shape(name: str, n: int, size: int) -> tuple[int, ...]:
     """Shape of one of `SOLVED` for n transitions in D = `size` dimensions."""
-    return (n, size) if name in ("z", "dlogp") else (n,)
+    return (n, size) if name in _VECTORS else (n,)
+
+
+def solved_dtype(name: str, dtype: str) -> str:
+    """Type of one of `SOLVED` for a density in `dtype`."""
+    return dtype if name in _VECTORS else WIDE
 
 
 class Buffers:
     """Arrays that a solver fills for n transitions: `SOLVED`, in that order."""
 
     def __init__(self, n: int, size: int, dtype: str) -> None:
-        shapes = (solved_shape(name, n, size) for name in SOLVED)
-        self.arrays = tuple(np.empty(shape, dtype=dtype) for shape in shapes)
+        self.arrays = tuple(
+            np.empty(solved_shape(name, n, size), solved_dtype(name, dtype)) for name in SOLVED
+        )
 
     @property
     def z(self) -> np.ndarray:

@@ -19,7 +19,7 @@ from jax import lax
 import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
-from pymc_deer.backends.base import SOLVED, Buffers, Noise, Solver, solved_shape
+from pymc_deer.backends.base import SOLVED, Buffers, Noise, Solver, solved_dtype, solved_shape
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError, ForkError
@@ -158,7 +158,10 @@ class JaxSolver(Solver):
         """Buffers to donate: those of the stretch before, if there was one."""
         size, dtype = self.density.size, self.density.dtype
         if rows not in self._buffers:
-            return tuple(jnp.zeros(solved_shape(name, rows, size), dtype) for name in SOLVED)
+            return tuple(
+                jnp.zeros(solved_shape(name, rows, size), solved_dtype(name, dtype))
+                for name in SOLVED
+            )
         return self._buffers.pop(rows)
 
     def _keep_buffers(self, rows: int, filled: tuple[jax.Array, ...]) -> None:
@@ -220,6 +223,11 @@ def _padded(noise: Noise, rows: int) -> tuple[np.ndarray, ...]:
     return tuple(np.pad(a, ((0, missing), *((0, 0),) * (a.ndim - 1))) for a in noise)
 
 
+def _of_types(buffers: Sequence[jax.Array], rows: Sequence[jax.Array]) -> list[jax.Array]:
+    """What a program returned, in the types of the buffers that it is written to."""
+    return [row.astype(b.dtype) for b, row in zip(buffers, rows, strict=True)]
+
+
 def _sequential_loop(
     step: Callable[..., Any],
     buffers: tuple[jax.Array, ...],
@@ -234,16 +242,16 @@ def _sequential_loop(
     def advance(carry):
         t, (z, logp, dlogp), written = carry
         rows = step(z, logp, dlogp, xi[t], log_u[t], step_sizes[t], n_leapfrog[t], *inputs)
-        rows = [row.astype(start.dtype) for row in rows]
+        rows = _of_types(buffers, rows)
         written = tuple(b.at[t].set(row) for b, row in zip(written, rows, strict=True))
         return t + 1, rows[:3], written
 
     # A step of size 0 that is always accepted evaluates the density where the chain stands; the
     # Metropolis ratio against logp = 0 is logp itself, finite or not.
-    still, zero = jnp.zeros_like(start), jnp.zeros((), start.dtype)
-    one = jnp.ones((), n_leapfrog.dtype)
-    first = step(start, zero, still, still, zero - jnp.inf, zero, one, *inputs)
-    z, _, dlogp, logp, _ = (row.astype(start.dtype) for row in first)
+    still, zero = jnp.zeros_like(start), jnp.zeros((), log_u.dtype)
+    no_size, one = jnp.zeros((), start.dtype), jnp.ones((), n_leapfrog.dtype)
+    first = step(start, zero, still, still, zero - jnp.inf, no_size, one, *inputs)
+    z, _, dlogp, logp, _ = _of_types(buffers, first)
     carry = (jnp.zeros((), int), [z, logp, dlogp], buffers)
     return lax.while_loop(lambda carry: carry[0] < n, advance, carry)[2]
 
@@ -286,7 +294,7 @@ def _windowed_loop(
             *inputs,
         )
         guess = guess.astype(start.dtype)
-        rows = [row.astype(start.dtype) for row in rows]
+        rows = _of_types(buffers, rows)
         # Rows past the committed ones are written too: the next sweep starts over them.
         written = tuple(
             lax.dynamic_update_slice_in_dim(b, row, done, 0)

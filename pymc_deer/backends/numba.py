@@ -39,11 +39,11 @@ _SEQUENTIAL = """
 def run(start, xi, log_u, step_sizes, n_leapfrog, first, out_z, out_logp, out_dlogp, out_log_alpha,
         out_energy, params):
     still = np.zeros_like(start)
-    zero = np.asarray(np.zeros_like(log_u[0]))
+    zero, no_size = np.asarray(np.zeros_like(log_u[0])), np.asarray(np.zeros_like(step_sizes[0]))
     # A step of size 0 that is always accepted evaluates the density where the chain stands; the
     # Metropolis ratio against logp = 0 is logp itself, finite or not.
     z, _, dlogp, logp, _ = step(
-        start, zero, still, still, np.full_like(zero, -np.inf), zero, np.asarray(1), *params
+        start, zero, still, still, np.full_like(zero, -np.inf), no_size, np.asarray(1), *params
     )
     for t in range(first, len(log_u)):
         # Of one type with the first ones, so that the step is compiled once.

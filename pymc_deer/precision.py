@@ -1,0 +1,54 @@
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false, reportReturnType=false
+# (PyTensor's annotations give most symbolic expressions no type that could be checked.)
+"""What is summed up in float64, whatever the precision of the model.
+
+A Metropolis ratio is a small difference of large sums. In float32 a log-density of 1e7 is rounded
+to whole numbers, and the chain no longer knows which of two states is the more probable. So the
+terms are computed in the model's precision, and added in float64: their own rounding errors are
+independent and stay small, 1e-7 sqrt(N) for N terms of order 1.
+"""
+
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
+
+from pymc_deer.typing import Tensor
+
+WIDE = "float64"
+"""Type of log-densities, energies and Metropolis ratios."""
+
+_ADDITIVE = (ps.Add, ps.Sub, ps.Neg, ps.Mul, ps.TrueDiv, ps.Switch)
+"""Through these the sums that make up a log-density are followed; factors are scalars there."""
+
+
+def wide(x: Tensor) -> Tensor:
+    """The same in float64."""
+    return x.astype(WIDE)
+
+
+def wide_sum(x: Tensor) -> Tensor:
+    """Sum over the last axis, in float64."""
+    return pt.sum(wide(x), axis=-1)
+
+
+def added_in_float64(logp: Tensor) -> Tensor:
+    """The scalar `logp`, with all sums that it consists of taken in float64.
+
+    Sums inside of nonlinear functions, and those that an Op does on its own (a matrix product, a
+    loop), keep the precision of the model.
+    """
+    node = logp.owner
+    if node is None or "float" not in logp.type.dtype:
+        return logp if logp.type.dtype == "bool" else wide(logp)
+    if isinstance(node.op, Sum):
+        return pt.sum(wide(node.inputs[0]), axis=node.op.axis)
+    if isinstance(node.op, DimShuffle):
+        return node.op(added_in_float64(node.inputs[0]))
+    if isinstance(node.op, Elemwise) and logp.type.ndim == 0:
+        scalar_op = node.op.scalar_op
+        if isinstance(scalar_op, ps.Cast):
+            return added_in_float64(node.inputs[0])
+        if isinstance(scalar_op, _ADDITIVE):
+            return node.op(*map(added_in_float64, node.inputs))
+    return wide(logp)

@@ -1,0 +1,64 @@
+"""Single precision: log-densities are summed up so that their differences keep their digits."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.basic import equal_computations
+from scipy.stats import norm
+
+from pymc_deer import density
+from pymc_deer.density import build_density
+from pymc_deer.examples import radon
+from pymc_deer.precision import WIDE, added_in_float64
+from tests.one_million import SPREAD, observations, one_million
+
+
+def written_by_hand() -> pm.Model:
+    """The same density as a user may write it: under a factor, a bound and a sum of rows."""
+    y = (observations() / SPREAD).reshape(1000, -1)
+    log_spread = np.float32(np.log(SPREAD) + 0.5 * np.log(2 * np.pi))
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 1.0)
+        terms = (y - np.float32(10.0 / SPREAD) * x) ** 2 + 2 * log_spread
+        rows = pt.sum(terms, axis=1)
+        pm.Potential("y", pt.switch(x < 10.0, -0.5 * pt.sum(rows), -np.inf))
+    return model
+
+
+def error_of_difference(build: Callable[[], pm.Model]) -> float:
+    """How wrong the logp of x = 0.75 less that of x = 0.25 is."""
+    with pytensor.config.change_flags(floatX="float32"):
+        model = build()
+        here = build_density(model)
+        logp = pytensor.function([here.x, *here.params], here.logp, mode="FAST_COMPILE")
+        params = here.param_values(model.initial_point())
+    assert here.dlogp.type.dtype == "float32"
+    high, low = (float(logp(np.array([x], "float32"), *params)) for x in (0.75, 0.25))
+    assert abs(low) > 1e7
+    y = observations().astype(float)
+    exact = [norm.logpdf(y, 10.0 * x, SPREAD).sum() + norm.logpdf(x) for x in (0.75, 0.25)]
+    return abs(high - low - (exact[0] - exact[1]))
+
+
+MODELS = pytest.mark.parametrize("build", [one_million, written_by_hand])
+
+
+@MODELS
+def test_differences_of_large_log_densities_keep_their_digits(build) -> None:
+    # A million terms of 10, each rounded to 24 bits.
+    assert error_of_difference(build) < 3e-3
+
+
+@MODELS
+def test_sums_in_single_precision_would_not(build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(density, "added_in_float64", lambda logp: logp.astype(WIDE))
+    assert error_of_difference(build) > 0.05
+
+
+def test_double_precision_stays_as_it_is() -> None:
+    logp = build_density(radon()).logp
+    assert equal_computations([added_in_float64(logp)], [logp])
