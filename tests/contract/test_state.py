@@ -186,8 +186,6 @@ def test_data_set_between_runs_is_honoured_on_numba() -> None:
     assert far.mean() == pytest.approx(1000.0, abs=1.0)
 
 
-# JAX says so whenever it is asked for 64 bits that a float32 model does not have.
-@pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
 @pytest.mark.parametrize("window", WINDOWS)
 def test_single_precision_solves_ahead_too(window: int) -> None:
     """Rounding must not make the step take its own last draw for someone else's."""

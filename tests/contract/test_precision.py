@@ -1,0 +1,38 @@
+"""Runs in single precision, and what they leave as it was."""
+
+import jax
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+
+from pymc_deer import DeerMALA
+from tests.support import SAMPLERS, sample
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_jax_keeps_the_types_that_the_user_allows(precision: str, enabled: bool) -> None:
+    before = jax.config.jax_enable_x64
+    try:
+        jax.config.update("jax_enable_x64", enabled)
+        with pytensor.config.change_flags(floatX=precision), pm.Model():
+            pm.Normal("x", 1.3, 2.1, shape=3)
+            idata = sample(DeerMALA(backend="jax"))
+        assert jax.config.jax_enable_x64 is enabled
+        assert jax.numpy.ones(1).dtype == ("float64" if enabled else "float32")
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    assert idata["posterior"]["x"].dtype == precision
+    assert idata["sample_stats"]["lp"].dtype == "float64"
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_moments_in_single_precision(sampler) -> None:
+    """Draws worth 1000 independent ones or more: within four standard errors."""
+    with pytensor.config.change_flags(floatX="float32"), pm.Model():
+        pm.Normal("x", 1.3, 2.1, shape=3)
+        step = sampler(backend="jax", window=16)
+        x = sample(step, draws=1000, tune=300)["posterior"]["x"].to_numpy().reshape(-1, 3)
+    assert np.abs(x.mean(axis=0) - 1.3).max() < 4 * 2.1 / np.sqrt(1000)
+    assert np.abs(x.std(axis=0) / 2.1 - 1).max() < 4 / np.sqrt(2000)
