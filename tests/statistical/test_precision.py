@@ -1,4 +1,4 @@
-"""A million observations in single precision, where logp is about -1e7: no bias that one can see."""
+"""A million observations in single precision, logp about -1e7: no bias that one could see."""
 
 import numpy as np
 import pytensor
