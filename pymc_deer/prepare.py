@@ -113,15 +113,17 @@ def prepare(
     solver = make_solver(backend, density, spec, window_plan(1, options.max_sweeps, tol))
     point = model.initial_point()
     calibration = calibration or _as_asked(options, alone=alone)
-    if calibration is None:
-        device = "gpu" if runs_on_gpu(backend) else "cpu"
-        allowed = rules or solver.trial_rules
-        calibration = _measured(options, solver, model, point, allowed, device)
-    solver = solver.with_rule(calibration.jacobian).with_plan(
-        window_plan(calibration.window, calibration.max_sweeps, tol)
-    )
-    x = density.layout.ravel(point, density.dtype)
-    solver.evaluate(x, identity_metric(kind, density.size), density.param_values(point))
+    # What chains in worker processes have: windows that pay for all of them must pay so.
+    with solver.one_blas_thread():
+        if calibration is None:
+            device = "gpu" if runs_on_gpu(backend) else "cpu"
+            allowed = rules or solver.trial_rules
+            calibration = _measured(options, solver, model, point, allowed, device)
+        solver = solver.with_rule(calibration.jacobian).with_plan(
+            window_plan(calibration.window, calibration.max_sweeps, tol)
+        )
+        x = density.layout.ravel(point, density.dtype)
+        solver.evaluate(x, identity_metric(kind, density.size), density.param_values(point))
     return Prepared(solver, calibration)
 
 

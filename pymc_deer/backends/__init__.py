@@ -5,6 +5,8 @@ by a user of the other.
 """
 
 import importlib.util
+import multiprocessing
+import os
 import sys
 
 from pymc_deer.backends.base import Solver, WindowPlan
@@ -14,6 +16,14 @@ from pymc_deer.status import BackendError
 from pymc_deer.sweep import SweepSpec
 
 _INSTALL = {"numba": "pip install numba", "jax": "pip install jax"}
+_GPU_MEMORY = (
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "XLA_PYTHON_CLIENT_ALLOCATOR",
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+)
+"""Environment variables by which users decide how JAX takes memory."""
+
 _PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin")
 
 
@@ -42,6 +52,7 @@ def make_solver(
 ) -> Solver:
     """A solver of the given backend, ``numba`` or ``jax``; it compiles when first used."""
     if backend == "jax":
+        share_gpu_memory()
         from pymc_deer.backends.jax import JaxSolver
 
         return JaxSolver(density, spec, plan)
@@ -50,12 +61,25 @@ def make_solver(
     return NumbaSolver(density, spec, plan)
 
 
+def share_gpu_memory() -> None:
+    """Have JAX take a GPU's memory as it needs it, not three quarters when it starts.
+
+    Else there is none left for the chains of other processes. JAX asks the environment once, when
+    it starts; here it is only told where nobody but the chains can be meant: in a worker process,
+    or where this package is the first to import JAX. What the user has set stands.
+    """
+    ours = multiprocessing.parent_process() is not None or "jax" not in sys.modules
+    if ours and not any(name in os.environ for name in _GPU_MEMORY):
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+
+
 def _jax_has_gpu() -> bool:
     # Importing JAX starts threads that do not survive a fork: look for a GPU plugin first.
     if "jax" not in sys.modules and not any(map(importlib.util.find_spec, _PLUGINS)):
         return False
     if importlib.util.find_spec("jax") is None:
         return False
+    share_gpu_memory()
     import jax
 
     return jax.default_backend() == "gpu"

@@ -1,7 +1,9 @@
 """What every backend offers: stretches of chain, solved in windows or step by step."""
 
 import os
+import sys
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from pymc_deer.backends.pace import Pace
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
 from pymc_deer.jacobian import Rule
@@ -210,6 +213,7 @@ class Solver(ABC):
         self.plan = plan
         self._programs: dict[Hashable, Any] = {}
         self._batchings: dict[Hashable, Batching] = {}
+        self._paces: dict[Hashable, Pace] = defaultdict(Pace)
 
     @property
     def batching(self) -> Batching | None:
@@ -317,6 +321,11 @@ class Solver(ABC):
         """
         return self._threadpools.limit(limits=1, user_api="blas")
 
+    def blas_threads(self) -> int:
+        """Threads that BLAS may use now, by ``pm.sample(blas_cores=...)`` among others."""
+        pools = self._threadpools.select(user_api="blas").lib_controllers
+        return min((pool.num_threads for pool in pools), default=sys.maxsize)
+
     @cached_property
     def _threadpools(self) -> ThreadpoolController:
         return ThreadpoolController()
@@ -354,7 +363,8 @@ class Solver(ABC):
     ) -> tuple[int, int]:
         """Fill `buffers` by sweeps; return (transitions committed, sweeps used).
 
-        `inputs` are the metric's arrays and the density's parameters.
+        `inputs` are the metric's arrays and the density's parameters. As below, in calls that the
+        pace allows, which must leave no trace.
         """
 
     @abstractmethod

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -32,15 +32,15 @@ class JaxSolver(Solver):
     Raises
     ------
     ForkError
-        When called in a process forked from the one that made it: JAX is multithreaded, and would
+        When called in a process forked from one in which JAX ran: JAX is multithreaded, and would
         hang there rather than fail.
     """
 
     name = "jax"
+    _jax_process: ClassVar[int | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._pid = os.getpid()
         self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
         self._buffers: dict[int, tuple[jax.Array, ...]] = {}
 
@@ -54,10 +54,13 @@ class JaxSolver(Solver):
     ) -> None:
         rest = noise.after(first)
         n, rows = len(rest.log_u), self.plan.capacity
+        arrays = _padded(rest, rows)
         with self._session():
-            filled = self._compiled("sequential", self._compile_sequential)(
-                self._take_buffers(rows), start, *_padded(rest, rows), n, self._on_device(inputs)
-            )
+            loop = self._compiled("sequential", self._compile_sequential)
+            filled = self._take_buffers(rows)
+            for call in self._paces["sequential"].calls(n, rest.n_leapfrog.max()):
+                filled = loop(filled, start, *arrays, *call, self._on_device(inputs))
+                filled[0].block_until_ready()
             self._keep_buffers(rows, filled)
             buffers.write(first, [np.asarray(b)[:n] for b in filled])
 
@@ -72,23 +75,33 @@ class JaxSolver(Solver):
     ) -> tuple[int, int]:
         n, window = len(noise.log_u), self.plan.window
         rows = self.plan.capacity + window
+        budget, weight = self.plan.sweep_budget(n), noise.n_leapfrog.max()
+        pace = self._paces[self.spec.rule, window]
+        arrays = _padded(noise, rows)
         with self._session():
             loop = self._compiled((self.spec.rule, window), self._compile_windowed)
-            filled, done, sweeps = loop(
-                self._take_buffers(rows),
-                start,
-                *_padded(noise, rows),
-                n,
-                self.plan.sweep_budget(n),
+            filled = self._take_buffers(rows)
+            arguments = (
                 jax.random.key(probe_rng.integers(2**32)),
                 self._scalar(curvature),
                 self._scalar(self.plan.tol),
                 self._on_device(inputs),
             )
+            memory = np.full((window, self.spec.memory_size(len(start))), np.nan, start.dtype)
+            carry = np.tile(start, (window, 1)), memory, start
+            done, sweeps = 0, 0
+            while done < n and sweeps < budget:
+                before, last = sweeps, min(budget, sweeps + pace.allows(weight))
+                # Numbers, not arrays: of one type in every call, and there when the call is over.
+                filled, now, *carry = loop(
+                    filled, done, sweeps, *carry, *arrays, n, last, *arguments
+                )
+                done, sweeps = map(int, now)
+                pace.took(sweeps - before, weight)
             self._keep_buffers(rows, filled)
-            n_done = min(int(done), n)
+            n_done = min(done, n)
             buffers.write(0, [np.asarray(b)[:n_done] for b in filled])
-        return n_done, int(sweeps)
+        return n_done, sweeps
 
     def _compile_sequential(self) -> Callable[..., Any]:
         try:
@@ -115,8 +128,7 @@ class JaxSolver(Solver):
                 continue
             self._batchings[self.spec.rule] = batching
             draw = self._draw_probes()
-            memory_size = self.spec.memory_size(self.density.size)
-            loop = partial(_windowed_loop, sweep, draw, self.plan.window, memory_size)
+            loop = partial(_windowed_loop, sweep, draw)
             return jax.jit(loop, donate_argnums=0)
         raise _cannot_compile(failure) from failure
 
@@ -146,7 +158,9 @@ class JaxSolver(Solver):
         return lambda key: jax.random.rademacher(key, shape, dtype)
 
     def _session(self) -> Any:
-        if os.getpid() != self._pid:
+        # Of all solvers: what a copied step compiles anew in a fork would hang just as well.
+        JaxSolver._jax_process = JaxSolver._jax_process or os.getpid()
+        if os.getpid() != JaxSolver._jax_process:
             raise ForkError(
                 "JAX cannot run in a forked process. Write pm.sample(..., mp_ctx='forkserver'), "
                 "pm.sample(..., cores=1), or backend='numba'."
@@ -177,11 +191,6 @@ class JaxSolver(Solver):
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_programs": {}, "_on_device_cache": {}, "_buffers": {}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-        self._pid = os.getpid()
 
 
 def _cannot_compile(error: Exception | None) -> BackendError:
@@ -236,7 +245,8 @@ def _sequential_loop(
     log_u: jax.Array,
     step_sizes: jax.Array,
     n_leapfrog: jax.Array,
-    n: jax.Array,
+    first: jax.Array,
+    last: jax.Array,
     inputs: list[jax.Array],
 ) -> tuple[jax.Array, ...]:
     def advance(carry):
@@ -246,36 +256,45 @@ def _sequential_loop(
         written = tuple(b.at[t].set(row) for b, row in zip(written, rows, strict=True))
         return t + 1, rows[:3], written
 
-    # A step of size 0 that is always accepted evaluates the density where the chain stands; the
-    # Metropolis ratio against logp = 0 is logp itself, finite or not.
-    still, zero = jnp.zeros_like(start), jnp.zeros((), log_u.dtype)
-    no_size, one = jnp.zeros((), start.dtype), jnp.ones((), n_leapfrog.dtype)
-    first = step(start, zero, still, still, zero - jnp.inf, no_size, one, *inputs)
-    z, _, dlogp, logp, _ = _of_types(buffers, first)
-    carry = (jnp.zeros((), int), [z, logp, dlogp], buffers)
-    return lax.while_loop(lambda carry: carry[0] < n, advance, carry)[2]
+    def evaluate():
+        # A step of size 0 that is always accepted evaluates the density where the chain stands; the
+        # Metropolis ratio against logp = 0 is logp itself, finite or not.
+        still, zero = jnp.zeros_like(start), jnp.zeros((), log_u.dtype)
+        no_size, one = jnp.zeros((), start.dtype), jnp.ones((), n_leapfrog.dtype)
+        rows = step(start, zero, still, still, zero - jnp.inf, no_size, one, *inputs)
+        z, _, dlogp, logp, _ = _of_types(buffers, rows)
+        return [z, logp, dlogp]
+
+    def go_on():
+        return [b[first - 1] for b in buffers[:3]]
+
+    carry = (first, lax.cond(first == 0, evaluate, go_on), buffers)
+    return lax.while_loop(lambda carry: carry[0] < last, advance, carry)[2]
 
 
 def _windowed_loop(
     sweep: Callable[..., Any],
     draw_probes: Callable[[jax.Array], jax.Array],
-    window: int,
-    memory_size: int,
     buffers: tuple[jax.Array, ...],
+    done: jax.Array,
+    sweeps: jax.Array,
+    guess: jax.Array,
+    memory: jax.Array,
     start: jax.Array,
     xi: jax.Array,
     log_u: jax.Array,
     step_sizes: jax.Array,
     n_leapfrog: jax.Array,
     n: jax.Array,
-    max_sweeps: jax.Array,
+    last_sweep: jax.Array,
     key: jax.Array,
     curvature: jax.Array,
     tol: jax.Array,
     inputs: list[jax.Array],
-) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array]:
+) -> tuple[Any, ...]:
+    window = len(guess)
     blocking = jnp.zeros(2, int)
-    unknown = jnp.full((window, memory_size), jnp.nan, start.dtype)
+    unknown = jnp.full_like(memory, jnp.nan)
 
     def advance(carry):
         done, sweeps, guess, memory, start, written = carry
@@ -308,11 +327,8 @@ def _windowed_loop(
         return done + committed, sweeps + 1, guess, memory, rows[0][committed - 1], written
 
     def unfinished(carry):
-        return (carry[0] < n) & (carry[1] < max_sweeps)
+        return (carry[0] < n) & (carry[1] < last_sweep)
 
-    guess = jnp.broadcast_to(start, (window, *start.shape))
-    none = jnp.zeros((), int)
-    done, sweeps, *_, written = lax.while_loop(
-        unfinished, advance, (none, none, guess, unknown, start, buffers)
-    )
-    return written, done, sweeps
+    carry = (done, sweeps, guess, memory, start, buffers)
+    done, sweeps, guess, memory, start, written = lax.while_loop(unfinished, advance, carry)
+    return written, (done, sweeps), guess, memory, start

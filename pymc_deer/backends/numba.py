@@ -15,7 +15,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 import pymc_deer.batch_numba
 import pymc_deer.repeat_numba
 import pymc_deer.scan_numba  # noqa: F401
-from pymc_deer.backends.base import Buffers, Noise, Solver
+from pymc_deer.backends.base import Buffers, Noise, Solver, Trajectory
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError
@@ -36,16 +36,20 @@ _CACHED_GAIN = 2
 and for a smaller one."""
 
 _SEQUENTIAL = """
-def run(start, xi, log_u, step_sizes, n_leapfrog, first, out_z, out_logp, out_dlogp, out_log_alpha,
-        out_energy, params):
+def run(start, xi, log_u, step_sizes, n_leapfrog, first, last, out_z, out_logp, out_dlogp,
+        out_log_alpha, out_energy, params):
     still = np.zeros_like(start)
     zero, no_size = np.asarray(np.zeros_like(log_u[0])), np.asarray(np.zeros_like(step_sizes[0]))
-    # A step of size 0 that is always accepted evaluates the density where the chain stands; the
-    # Metropolis ratio against logp = 0 is logp itself, finite or not.
-    z, _, dlogp, logp, _ = step(
-        start, zero, still, still, np.full_like(zero, -np.inf), no_size, np.asarray(1), *params
-    )
-    for t in range(first, len(log_u)):
+    if first == 0:
+        # A step of size 0 that is always accepted evaluates the density where the chain stands; the
+        # Metropolis ratio against logp = 0 is logp itself, finite or not.
+        z, _, dlogp, logp, _ = step(
+            start, zero, still, still, np.full_like(zero, -np.inf), no_size, np.asarray(1), *params
+        )
+    else:
+        z, dlogp = out_z[first - 1].copy(), out_dlogp[first - 1].copy()
+        logp = np.asarray(out_logp[first - 1])
+    for t in range(first, last):
         # Of one type with the first ones, so that the step is compiled once.
         z, dlogp = np.ascontiguousarray(z), np.ascontiguousarray(dlogp)
         z, logp, dlogp, log_alpha, energy = step(
@@ -60,13 +64,11 @@ def run(start, xi, log_u, step_sizes, n_leapfrog, first, out_z, out_logp, out_dl
 """
 
 _WINDOWED = """
-def run(start, xi, log_u, step_sizes, n_leapfrog, window, memory, max_sweeps, probe_rng, probes,
-        curvature, tol, blocking, out_z, out_logp, out_dlogp, out_log_alpha, out_energy, params):
+def run(done, sweeps, guess, memory, start, xi, log_u, step_sizes, n_leapfrog, window, last_sweep,
+        probe_rng, probes, curvature, tol, blocking, out_z, out_logp, out_dlogp, out_log_alpha,
+        out_energy, params):
     n = len(log_u)
-    guess = np.empty((min(window, n), len(start)), dtype=start.dtype)
-    guess[:] = start
-    done, sweeps = 0, 0
-    while done < n and sweeps < max_sweeps:
+    while done < n and sweeps < last_sweep:
         width = min(window, n - done)
         end = done + width
         {draw_probes}
@@ -91,7 +93,7 @@ def run(start, xi, log_u, step_sizes, n_leapfrog, window, memory, max_sweeps, pr
             memory[t] = np.nan
         done += k
         sweeps += 1
-    return done, sweeps
+    return done, sweeps, guess, memory, start
 """
 
 _DRAW_PROBES = (
@@ -106,6 +108,12 @@ class NumbaSolver(Solver):
     name = "numba"
     # Another rule would take Numba half a minute to compile, more than it is likely to save.
     trial_rules = ("secant",)
+    _n_threads = 1
+
+    def solve(self, *args: Any, **kwargs: Any) -> Trajectory:
+        """See :meth:`Solver.solve`; windows take as many threads as BLAS is allowed here."""
+        self._n_threads = min(available_threads(), self.blas_threads())
+        return super().solve(*args, **kwargs)
 
     def _sequential(
         self,
@@ -116,8 +124,11 @@ class NumbaSolver(Solver):
         first: int,
     ) -> None:
         loop = self._compiled("sequential", self._compile_sequential)
+        rest, rows = noise.after(first), [array[first:] for array in buffers.arrays]
+        calls = self._paces["sequential"].calls(len(rest.log_u), rest.n_leapfrog.max())
         try:
-            loop(start, *noise, first, *buffers.arrays, _writeable(inputs))
+            for begin, end in calls:
+                loop(start, *rest, begin, end, *rows, _writeable(inputs))
         except (NumbaError, NotImplementedError) as error:
             raise _cannot_compile(error) from error
 
@@ -130,37 +141,44 @@ class NumbaSolver(Solver):
         probe_rng: np.random.Generator,
         buffers: Buffers,
     ) -> tuple[int, int]:
-        threaded = self._is_worth_threads(inputs) and available_threads() > 1
+        threaded = self._is_worth_threads(inputs) and self._n_threads > 1
+        n, window = len(noise.log_u), self.plan.window
+        budget, weight = self.plan.sweep_budget(n), noise.n_leapfrog.max()
+        pace = self._paces[self.spec.rule, window, threaded]
+        width = min(window, n)
         arguments = (
-            start,
-            *noise,
-            self.plan.window,
-            self._memory(min(self.plan.window, len(noise.log_u))),
-            self.plan.sweep_budget(len(noise.log_u)),
             probe_rng,
             self._probes,
             self._scalar(curvature),
             self._scalar(self.plan.tol),
-            np.array([_BLOCK, available_threads() if threaded else 1]),
+            np.array([_BLOCK, self._n_threads if threaded else 1]),
             *buffers.arrays,
             _writeable(inputs),
         )
-        return self._windowed_loop(threaded)(*arguments)
+        done, sweeps = 0, 0
+        carry = np.tile(start, (width, 1)), self._memory(width), start
+        while done < n and sweeps < budget:
+            before, last = sweeps, min(budget, sweeps + pace.allows(weight))
+            loop = self._windowed_loop(threaded)
+            done, sweeps, *carry = loop(done, sweeps, *carry, *noise, window, last, *arguments)
+            pace.took(sweeps - before, weight)
+        return done, sweeps
 
     def batch_gain_bound(self, params: Sequence[np.ndarray]) -> float:
-        """Threads, times what matrix products gain over matrix-vector products.
+        """What matrix products gain over matrix-vector products.
 
         A compiled loop has no call overhead to save, and elementwise work costs the same in a
         batch; a data matrix that is read from memory for each state is read once for a block.
+        Threads are not counted: chains in worker processes have one each.
         """
         largest = max((p.nbytes for p in params if np.ndim(p) > 1), default=0)
-        return available_threads() * (_MATRIX_GAIN if largest >= _CACHE else _CACHED_GAIN)
+        return _MATRIX_GAIN if largest >= _CACHE else _CACHED_GAIN
 
     def _is_worth_threads(self, inputs: Sequence[np.ndarray]) -> bool:
         numbers_per_state = self.density.size + sum(np.size(a) for a in inputs)
         return self.plan.window * numbers_per_state >= _THREADED_WORK
 
-    def _windowed_loop(self, threaded: bool) -> Callable[..., tuple[int, int]]:
+    def _windowed_loop(self, threaded: bool) -> Callable[..., tuple[Any, ...]]:
         """The windowed loop around the first form of the batch that Numba can compile.
 
         Numba compiles when it first sees the arguments, and some vectorised graphs fail only when
@@ -170,7 +188,7 @@ class NumbaSolver(Solver):
         if key in self._programs:
             return self._programs[key]
 
-        def first_call(*arguments: Any) -> tuple[int, int]:
+        def first_call(*arguments: Any) -> tuple[Any, ...]:
             failure: Exception | None = None
             for batching in BATCHINGS:
                 try:
@@ -188,7 +206,7 @@ class NumbaSolver(Solver):
 
     def _compile_windowed(
         self, batching: Batching, threaded: bool
-    ) -> Callable[..., tuple[int, int]]:
+    ) -> Callable[..., tuple[Any, ...]]:
         draw = _DRAW_PROBES if self.spec.rule == "stochastic" else "pass"
         program = build_sweep(self.density, self.spec, batching, threaded=threaded)
         return _compile_loop(_WINDOWED.format(draw_probes=draw), "sweep", _compile(program))

@@ -30,14 +30,12 @@ def test_numba_needs_the_same_for_any_data() -> None:
     assert small == large > 0
 
 
-def test_only_matrices_beyond_the_cache_promise_gains_on_few_cores(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("pymc_deer.backends.numba.available_threads", lambda: 2)
+def test_matrices_beyond_the_cache_promise_more_and_threads_nothing() -> None:
+    """Chains in worker processes have no threads to spare, whatever this process has."""
     small, params = solver_of("numba", 100)
-    assert small.batch_gain_bound(params) == 4
+    assert small.batch_gain_bound(params) == 2
     large, params = solver_of("numba", 40_000)
-    assert large.batch_gain_bound(params) == 16
+    assert large.batch_gain_bound(params) == 8
     on_jax, params = solver_of("jax", 100)
     assert on_jax.batch_gain_bound(params) == np.inf
 
