@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
+from pymc_deer.sampling import sample
 
 __version__ = version("pymc-deer")
-__all__ = ["DeerHMC", "DeerMALA", "__version__"]
+__all__ = ["DeerHMC", "DeerMALA", "__version__", "sample"]

@@ -4,6 +4,7 @@ Within a stretch nothing changes, so that it can be solved in windows. What is d
 from the tape alone, never from timings.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -112,6 +113,15 @@ def warmup_schedule(n_draws: int, steps_per_draw: int) -> list[Stretch]:
     return stretches
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What a window of warm-up teaches: the same for all chains that learn together."""
+
+    metric: Metric
+    path: PathLength
+    steps_per_draw: int
+
+
 @dataclass
 class Warmup:
     """State of one chain's adaptation; plain numbers and arrays, cheap to copy.
@@ -169,10 +179,8 @@ class Warmup:
             self.dual_averaging = DualAveraging.at(step_size, self.dual_averaging.target)
             self._go_on_with(step_size)
 
-    def observe(self, trajectory: Trajectory, n_draws: int) -> None:
-        """Learn from a solved stretch of at most ``draws_to_boundary`` draws."""
-        if self.done == len(self.schedule):
-            return
+    def add(self, trajectory: Trajectory, n_draws: int) -> None:
+        """Take in a solved stretch of at most ``draws_to_boundary`` draws."""
         stretch = self.schedule[self.done]
         self.accepted += float(acceptance_rates(trajectory.log_alpha).sum())
         self.seen += len(trajectory)
@@ -181,8 +189,6 @@ class Warmup:
             if self.path.adapts:
                 self.window.add_paths(trajectory)
         self.position += n_draws
-        if self.position >= stretch.n_draws:
-            self._end_stretch(stretch)
 
     def finish(self) -> None:
         """Fix the tuned values for the draws to keep."""
@@ -195,36 +201,65 @@ class Warmup:
         self._go_on_with(step_size)
         self.window = WarmupWindow()
 
-    def _end_stretch(self, stretch: Stretch) -> None:
+    def learn(self, window: WarmupWindow) -> Learned:
+        """What a window of draws run with this metric teaches."""
+        time, path = window.autocorrelation_time(), self.path
+        if path.adapts and (found := window.best_path()):
+            length, time = found
+            path = replace(path, length=length)
+        steps = self.tuned_steps_per_draw
+        if self.adapts_steps and time is not None:
+            steps = steps_per_draw(time * self.thinning)
+        old = self.tuning.metric
+        return Learned(window.estimate(old, self.white) if self.adapts_metric else old, path, steps)
+
+    def adapt_step_size(self) -> None:
+        """At the end of a stretch."""
         if self.dual_averaging is not None:
             self.dual_averaging.update(self.accepted / self.seen)
         self.window.end_stretch()
-        if stretch.ends_window and self.window.moments is not None:
-            self._end_window()
+
+    def go_on(self, learned: Learned | None) -> None:
+        """To the next stretch, with what a window has taught if one has ended."""
+        if learned is not None:
+            self.path, self.tuned_steps_per_draw = learned.path, learned.steps_per_draw
+            self.tuning = replace(self.tuning, metric=learned.metric)
+            if self.adapts_metric and self.dual_averaging is not None:
+                self.begin_at(self.dual_averaging.average)
             self.window = WarmupWindow()
         self.done += 1
         self.position, self.accepted, self.seen = 0, 0.0, 0
         averaging = self.dual_averaging
         self._go_on_with(self.tuning.step_size if averaging is None else averaging.current)
 
-    def _end_window(self) -> None:
-        time = self.window.autocorrelation_time()
-        if self.path.adapts and (found := self.window.best_path()):
-            length, time = found
-            self.path = replace(self.path, length=length)
-        if self.adapts_steps and time is not None:
-            self.tuned_steps_per_draw = steps_per_draw(time * self.thinning)
-        if self.adapts_metric:
-            self.tuning = replace(
-                self.tuning, metric=self.window.estimate(self.tuning.metric, self.white)
-            )
-            if self.dual_averaging is not None:
-                self.begin_at(self.dual_averaging.average)
-
     def _go_on_with(self, step_size: float) -> None:
         learning = self.done < len(self.schedule) and self.schedule[self.done].explores
         lengths = self.path.lengths(step_size, learning=learning)
         self.tuning = replace(self.tuning, step_size=step_size, lengths=lengths)
+
+
+def observe(warmups: Sequence[Warmup], trajectories: Sequence[Trajectory], n_draws: int) -> None:
+    """Learn from a stretch of at most ``draws_to_boundary`` draws that each chain has gone.
+
+    Each chain tunes its own step size. Metric, path length and steps per draw are the same for all,
+    learnt from the draws of all.
+    """
+    first = warmups[0]
+    if first.done == len(first.schedule):
+        return
+    for warmup, trajectory in zip(warmups, trajectories, strict=True):
+        warmup.add(trajectory, n_draws)
+    if first.draws_to_boundary > 0:
+        return
+    for warmup in warmups:
+        warmup.adapt_step_size()
+    learned = None
+    if first.schedule[first.done].ends_window:
+        window = WarmupWindow.pooled([warmup.window for warmup in warmups])
+        if window.moments is not None:
+            learned = first.learn(window)
+    for warmup in warmups:
+        warmup.go_on(learned)
 
 
 def start_warmup(

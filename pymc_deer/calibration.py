@@ -15,10 +15,11 @@ import numpy as np
 
 from pymc_deer.adaptation import Warmup
 from pymc_deer.backends.base import Solver, Tuning, WindowPlan
-from pymc_deer.chain import Chain, ChainRecord, Streams
+from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.jacobian import Rule
 from pymc_deer.noise import Tape
 from pymc_deer.status import BackendError
+from pymc_deer.stretch import Streams
 
 DEFAULT_RULE: Rule = "secant"
 DEFAULT_CURVATURE = 1.5

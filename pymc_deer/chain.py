@@ -6,20 +6,16 @@ the same stretch can be solved again and taken up in the middle.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_deer.adaptation import Warmup, acceptance_rates
-from pymc_deer.backends.base import Solver, Trajectory, Tuning
+from pymc_deer.adaptation import Warmup, acceptance_rates, observe
+from pymc_deer.backends.base import Solver
 from pymc_deer.mixing import BatchMeans
-from pymc_deer.noise import Tape, draw_tape
+from pymc_deer.noise import Tape
 from pymc_deer.status import narrowed_window, slow_mixing
-
-_DIVERGENCE = 1000.0
-"""Energy error from which a transition counts as divergent, as in PyMC and Stan."""
+from pymc_deer.stretch import SolvedStretch, Streams, Task
 
 _SLOW = 10.0
 """Autocorrelation time, in draws kept, from which the user is told: 1000 draws are then worth fewer
@@ -30,43 +26,6 @@ _ENOUGH_DRAWS = 200
 
 _STEP_SIZE_TRIALS = 50
 """Halvings or doublings of the first step size: 2^-50 is as good as 0."""
-
-
-@dataclass
-class Streams:
-    """The chain's random generators, one for each use."""
-
-    normal: np.random.Generator
-    uniform: np.random.Generator
-    probes: np.random.Generator
-    start: np.random.Generator
-    scale: np.random.Generator
-    length: np.random.Generator
-
-    @classmethod
-    def spawn(cls, rng: np.random.Generator) -> "Streams":
-        return cls(*rng.spawn(6))
-
-    def copy(self) -> "Streams":
-        """Generators that give the same numbers; quicker than ``deepcopy``, once a stretch."""
-        return Streams(*(_twin(getattr(self, stream.name)) for stream in fields(self)))
-
-    def tape(self, n: int, size: int, tuning: Tuning) -> Tape:
-        """The next n rows of the noise tape: step sizes and path lengths vary as tuned."""
-        tape = draw_tape(self.normal, self.uniform, n, size)
-        if tuning.jitter:
-            tape = replace(tape, scale=1.0 + tuning.jitter * self.scale.uniform(-1.0, 1.0, n))
-        fewest, most = tuning.lengths
-        if most > 1:
-            more = self.length.random(n) * (most - fewest + 1)
-            tape = replace(tape, n_leapfrog=fewest + more.astype(np.int64))
-        return tape
-
-
-def _twin(rng: np.random.Generator) -> np.random.Generator:
-    bits: Any = type(rng.bit_generator)(0)
-    bits.state = rng.bit_generator.state
-    return np.random.Generator(bits)
 
 
 @dataclass
@@ -102,72 +61,6 @@ class ChainRecord:
     warned: bool = False
 
 
-@dataclass(frozen=True)
-class SolvedStretch:
-    """A solved stretch with what its draws need, and the generators as they were after it."""
-
-    trajectory: Trajectory
-    tuning: Tuning
-    window: int
-    steps_per_draw: int
-    streams: Streams
-
-    @cached_property
-    def draws(self) -> np.ndarray:
-        """The recorded draws in x, shape (draws, D)."""
-        z = self.trajectory.z[self.steps_per_draw - 1 :: self.steps_per_draw]
-        return self.tuning.metric.to_x(z).astype(z.dtype)
-
-    @cached_property
-    def statistics(self) -> dict[str, list[Any]]:
-        """Statistics of the recorded draws by name; those of all draws at once, for speed."""
-        trajectory, steps = self.trajectory, self.steps_per_draw
-        n_draws = len(trajectory) // steps
-        n_swept = len(trajectory) - trajectory.n_fallback if trajectory.n_sweeps else 0
-        constant = {
-            "step_size": self.tuning.step_size,
-            "n_transitions": steps,
-            "sweeps": trajectory.n_sweeps / n_draws,
-            "committed_per_sweep": n_swept / max(trajectory.n_sweeps, 1),
-            "window": self.window,
-            "curvature": self.tuning.curvature,
-            "fallback": trajectory.n_fallback / n_draws,
-        }
-        return {
-            "model_logp": trajectory.logp[steps - 1 :: steps].tolist(),
-            "energy": trajectory.energy[steps - 1 :: steps].tolist(),
-            "acceptance_rate": acceptance_rates(self._log_alpha).mean(axis=1).tolist(),
-            "diverging": self._diverging.any(axis=1).tolist(),
-            "n_steps": trajectory.n_leapfrog.reshape(n_draws, steps).sum(axis=1).tolist(),
-            "rejected_nonfinite": self._nonfinite.sum(axis=1).tolist(),
-            **{name: [value] * n_draws for name, value in constant.items()},
-        }
-
-    @property
-    def _log_alpha(self) -> np.ndarray:
-        """The trajectory's, shape (draws, steps_per_draw), as of all below."""
-        return self.trajectory.log_alpha.reshape(-1, self.steps_per_draw)
-
-    @cached_property
-    def _nonfinite(self) -> np.ndarray:
-        return ~(np.abs(self._log_alpha) < np.inf)
-
-    @cached_property
-    def _diverging(self) -> np.ndarray:
-        return self._nonfinite | (self._log_alpha < -_DIVERGENCE)
-
-    def divergence(self, i: int, before: np.ndarray) -> np.ndarray:
-        """Where the first divergent transition of the i-th draw started, in x, shape (D,).
-
-        Parameters
-        ----------
-        before
-            The state before the stretch, shape (D,).
-        """
-        first = i * self.steps_per_draw + int(np.argmax(self._diverging[i]))
-        return self.tuning.metric.to_x(self.trajectory.z[first - 1]) if first else before
-
-
 class Chain:
     """Hands out draws of one chain.
 
@@ -196,7 +89,7 @@ class Chain:
     def resume(self, params: Sequence[np.ndarray]) -> None:
         """Solve again the stretch that a restored record stands in the middle of."""
         if self._solved is None and self.record.handed_out:
-            self._solved = self._solve(params)
+            self._solved = self.task().solve(params)
 
     def move(self, x: np.ndarray) -> None:
         """Go on from x: draws solved in advance are dropped, their noise stays used."""
@@ -245,15 +138,11 @@ class Chain:
         """
         record = self.record
         if not tuning:
-            if record.n_tune_left:
-                self._commit()
-                record.n_tune_left = 0
-            if not record.warmup.finished:
-                record.warmup.finish()
+            self.end_warmup()
         if self._solved is None:
             if record.stretch_draws == 0:
                 record.stretch_draws = self._choose_length(tuning, alone)
-            self._solved = self._solve(params)
+            self._solved = self.task().solve(params)
         i = record.handed_out
         x = self._solved.draws[i]
         stats = {name: column[i] for name, column in self._solved.statistics.items()}
@@ -263,8 +152,27 @@ class Chain:
         record.handed_out += 1
         if record.handed_out == record.stretch_draws:
             self._commit()
-        stats["warning"] = None if tuning else self._warning()
+        stats["warning"] = None if tuning else self.warning()
         return x, stats
+
+    def end_warmup(self) -> None:
+        """Fix what was tuned, whether or not all draws of warm-up were asked for."""
+        record = self.record
+        if record.n_tune_left:
+            self._commit()
+            record.n_tune_left = 0
+        if not record.warmup.finished:
+            record.warmup.finish()
+
+    def begin_stretch(self, *, tuning: bool) -> Task:
+        """The next stretch, for a caller that solves it and takes its draws all at once."""
+        self.record.stretch_draws = self._choose_length(tuning, alone=True)
+        return self.task()
+
+    def end_stretch(self, solved: SolvedStretch) -> None:
+        """Go on behind a stretch that was solved; warm-up has yet to learn from it."""
+        self.record.handed_out = self.record.stretch_draws
+        self._advance(solved)
 
     def _choose_length(self, tuning: bool, alone: bool) -> int:
         """Draws to solve at once.
@@ -281,16 +189,14 @@ class Chain:
             limits.append(record.warmup.draws_to_boundary)
         return min(limits)
 
-    def _solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
+    def task(self) -> Task:
+        """The current stretch, with its noise."""
         record = self.record
-        steps = record.warmup.steps_per_draw
+        steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
         streams = record.streams.copy()
-        tuning = record.warmup.tuning
         tape = streams.tape(record.stretch_draws * steps, len(record.x), tuning)
-        solver = self._narrowed_solver
         z = tuning.metric.to_z(record.x)
-        trajectory = solver.run(z, tape, tuning, params, streams.probes)
-        return SolvedStretch(trajectory, tuning, solver.plan.window, steps, streams)
+        return Task(self._narrowed_solver, z, tape, tuning, steps, streams)
 
     @property
     def _narrowed_solver(self) -> Solver:
@@ -304,29 +210,38 @@ class Chain:
         record, solved = self.record, self._solved
         n = record.handed_out
         if solved is not None and n:
-            n_steps = n * solved.steps_per_draw
-            record.x = solved.draws[n - 1]
-            if n == record.stretch_draws:
-                record.streams = solved.streams
-            else:
-                record.streams.tape(n_steps, len(record.x), solved.tuning)
-                record.streams.probes = solved.streams.probes
-            if record.warmup.finished:
-                self._kept.add(solved.draws[:n])
+            self._advance(solved)
             with self.solver.one_blas_thread():
-                record.warmup.observe(solved.trajectory[:n_steps], n)
-            if record.warmup.tuning.metric is not solved.tuning.metric:
-                record.narrowing = 0
-            elif solved.trajectory.n_fallback:
-                record.narrowing += 1
-            if record.n_tune_left:
-                record.n_tune_left = max(0, record.n_tune_left - n)
-            else:
-                record.n_draws_left -= n
-        record.stretch_draws, record.handed_out = 0, 0
-        self._solved = None
+                observe([record.warmup], [solved.trajectory[: n * solved.steps_per_draw]], n)
+            self.narrow(solved)
+        record.stretch_draws, self._solved = 0, None
 
-    def _warning(self) -> str | None:
+    def _advance(self, solved: SolvedStretch) -> None:
+        """Put state, generators and counts behind the draws that are out."""
+        record = self.record
+        n = record.handed_out
+        record.x = solved.draws[n - 1]
+        if n == record.stretch_draws:
+            record.streams = solved.streams
+        else:
+            record.streams.tape(n * solved.steps_per_draw, len(record.x), solved.tuning)
+            record.streams.probes = solved.streams.probes
+        if record.warmup.finished:
+            self._kept.add(solved.draws[:n])
+        if record.n_tune_left:
+            record.n_tune_left = max(0, record.n_tune_left - n)
+        else:
+            record.n_draws_left -= n
+        record.stretch_draws = record.handed_out = 0
+
+    def narrow(self, solved: SolvedStretch) -> None:
+        """Narrower windows from now on if those of a stretch did not pay, until the next metric."""
+        if self.record.warmup.tuning.metric is not solved.tuning.metric:
+            self.record.narrowing = 0
+        elif solved.trajectory.n_fallback:
+            self.record.narrowing += 1
+
+    def warning(self) -> str | None:
         """What the user should know about the draws kept: each thing once."""
         record, messages = self.record, []
         if record.narrowing and not record.warned:

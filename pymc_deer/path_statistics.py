@@ -17,6 +17,7 @@ they are is seen in one half of the transitions and how slow they are in the oth
 smallest of many noisy numbers is too small.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +68,20 @@ class PathStatistics:
         n_bins, n_functions = len(_LENGTHS), 2 * len(_coordinates(size))
         counts, moves = np.zeros((2, n_bins)), np.zeros((2, n_bins, n_functions))
         return cls(counts, moves, np.zeros(n_functions), np.zeros(n_functions))
+
+    @classmethod
+    def pooled(cls, statistics: "Sequence[PathStatistics]") -> "PathStatistics":
+        """Those of several chains together."""
+        whole, *others = statistics
+        for part in others:
+            whole = cls(
+                whole.counts + part.counts,
+                whole.moves + part.moves,
+                whole.sums + part.sums,
+                whole.squares + part.squares,
+                whole.n + part.n,
+            )
+        return whole
 
     def add(self, trajectory: Trajectory) -> None:
         """Take in transitions that follow on those before."""

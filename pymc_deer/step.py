@@ -19,13 +19,14 @@ from rich.table import Column
 from pymc_deer.backends import resolve_backend
 from pymc_deer.backends.base import Solver
 from pymc_deer.calibration import Calibration
-from pymc_deer.chain import Chain, ChainRecord, Streams
+from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.density import Density, build_density
 from pymc_deer.options import BackendName, Options
 from pymc_deer.prepare import Prepared, new_warmup, prepare
 from pymc_deer.start import find_start
 from pymc_deer.stats import STATS_DTYPES_SHAPES
 from pymc_deer.status import ModelError, OptionError
+from pymc_deer.stretch import Streams
 
 # A child of PyMC's logger: shown, and silenced, as PyMC's own messages are.
 _log = logging.getLogger("pymc.deer")
@@ -54,7 +55,7 @@ class DeerStep(BlockedStep):
     """
 
     default_blocked = True
-    default_tune_steps = 1000
+    default_tune_steps: int = 1000  # pyright: ignore[reportIncompatibleVariableOverride]
     stats_dtypes_shapes = STATS_DTYPES_SHAPES
     _state_class = DeerState
     model: Any
@@ -141,11 +142,15 @@ class DeerStep(BlockedStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain: new random streams and an untouched warm-up."""
         super().setup_chain(rng, tune, draws)
-        warmup = new_warmup(self.options, self.density, tune, self.calibration.curvature)
-        nowhere = np.full(self.density.size, np.nan)
-        self.record = ChainRecord(nowhere, Streams.spawn(self.rng), warmup, tune, draws)
+        self.record = self.new_record(self.rng, tune, draws)
         self.tune = tune > 0
         self.fresh = True
+
+    def new_record(self, rng: np.random.Generator, tune: int, draws: int) -> ChainRecord:
+        """A chain that has not begun, with random streams of its own."""
+        warmup = new_warmup(self.options, self.density, tune, self.calibration.curvature)
+        nowhere = np.full(self.density.size, np.nan)
+        return ChainRecord(nowhere, Streams.spawn(rng), warmup, tune, draws)
 
     def step(
         self, point: Mapping[str, np.ndarray]

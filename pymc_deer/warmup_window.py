@@ -1,6 +1,8 @@
 """What one window of warm-up shows: moments for the metric, batch means for the mixing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 
@@ -24,6 +26,20 @@ class WarmupWindow:
     means: list[np.ndarray] = field(default_factory=list)
     sample: Sample | None = None
     paths: PathStatistics | None = None
+
+    @classmethod
+    def pooled(cls, windows: "Sequence[WarmupWindow]") -> "WarmupWindow":
+        """The windows of several chains, run with one metric, as one."""
+        if len(windows) == 1:
+            return windows[0]
+        samples = [window.sample for window in windows if window.sample is not None]
+        paths = [window.paths for window in windows if window.paths is not None]
+        return cls(
+            moments=reduce(_merged, [w.moments for w in windows if w.moments is not None], None),
+            means=[mean for window in windows for mean in window.means],
+            sample=Sample.pooled(samples) if samples else None,
+            paths=PathStatistics.pooled(paths) if paths else None,
+        )
 
     def add(self, trajectory: Trajectory, metric: Metric) -> None:
         """Take in part of a stretch that was run with `metric`."""

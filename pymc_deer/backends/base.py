@@ -299,6 +299,20 @@ class Solver(ABC):
             start = pieces[-1].z[-1]
         return pieces[0] if len(pieces) == 1 else Trajectory.joined(pieces)
 
+    def run_together(
+        self,
+        chains: Sequence[tuple[np.ndarray, Tape, Tuning, np.random.Generator]],
+        params: Sequence[np.ndarray],
+    ) -> list[Trajectory]:
+        """As :meth:`run`, for several chains with tapes of one length and one metric.
+
+        Parameters
+        ----------
+        chains
+            Start, tape, tuning and source of probes of each.
+        """
+        return [self.run(start, tape, tuning, params, rng) for start, tape, tuning, rng in chains]
+
     def evaluate(
         self, z: np.ndarray, metric: Metric, params: Sequence[np.ndarray]
     ) -> tuple[float, np.ndarray]:

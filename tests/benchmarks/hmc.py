@@ -25,8 +25,8 @@ import nutpie
 import pymc as pm
 
 from pymc_deer import DeerHMC
-from pymc_deer.chain import Streams
 from pymc_deer.examples import correlated_logistic
+from pymc_deer.stretch import Streams
 from tests.benchmarks.measure import RESULTS, write
 from tests.statistical.checks import summarise
 from tests.zoo import MODELS

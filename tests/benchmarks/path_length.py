@@ -21,10 +21,10 @@ from pymc_deer import DeerHMC
 from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver, Trajectory, Tuning, WindowPlan
-from pymc_deer.chain import Streams
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.noise import Tape
 from pymc_deer.path_statistics import PathStatistics
+from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
 from tests.benchmarks.measure import Warmed, warm_up, write
 from tests.zoo import MODELS

@@ -10,6 +10,7 @@ from pymc_deer.adaptation import (
     DualAveraging,
     Warmup,
     acceptance_rates,
+    observe,
     start_warmup,
     steps_per_draw,
     warmup_schedule,
@@ -110,7 +111,7 @@ def drive(warmup: Warmup, seed: int = 0) -> list[float]:
         log_alpha = np.full(rows, -warmup.tuning.step_size)
         used.append(warmup.tuning.step_size)
         z = (x - warmup.tuning.metric.mu) / scales
-        warmup.observe(trajectory(z, -x / 9 * scales, log_alpha), n)
+        observe([warmup], [trajectory(z, -x / 9 * scales, log_alpha)], n)
     return used
 
 
@@ -138,7 +139,7 @@ def test_finish_keeps_the_average_and_ends_warmup() -> None:
     # Later draws, and a second finish, teach nothing.
     before = warmup.tuning
     rows = np.ones((10, SIZE))
-    warmup.observe(trajectory(rows, rows, -rows[:, 0]), 1)
+    observe([warmup], [trajectory(rows, rows, -rows[:, 0])], 1)
     warmup.finish()
     assert warmup.tuning.step_size == before.step_size
     assert_array_equal(warmup.tuning.metric.factor, before.metric.factor)
@@ -147,7 +148,7 @@ def test_finish_keeps_the_average_and_ends_warmup() -> None:
 def test_finish_in_the_middle_of_warmup() -> None:
     warmup = new_warmup()
     rows = np.ones((10, SIZE))
-    warmup.observe(trajectory(rows, rows, -rows[:, 0]), 1)
+    observe([warmup], [trajectory(rows, rows, -rows[:, 0])], 1)
     warmup.finish()
     assert warmup.draws_to_boundary == 0
     assert not warmup.wants_step_size
@@ -162,7 +163,7 @@ def test_what_the_user_fixed_stays(factor: np.ndarray) -> None:
     while warmup.draws_to_boundary:
         n = warmup.draws_to_boundary
         z = rng.normal(size=(4 * n, SIZE))
-        warmup.observe(trajectory(z, -z, -1.0), n)
+        observe([warmup], [trajectory(z, -z, -1.0)], n)
     warmup.finish()
     assert warmup.tuning.step_size == 0.3
     assert warmup.steps_per_draw == 4
@@ -207,7 +208,7 @@ def drive_paths(warmup: Warmup, seed: int = 0) -> list[tuple[int, int]]:
         z = (x - tuning.metric.mu) / tuning.metric.factor
         dlogp = -x / SPREAD**2 * tuning.metric.factor
         log_alpha = np.full(rows, -tuning.step_size)
-        warmup.observe(trajectory(z, dlogp, log_alpha, steps, sizes), n)
+        observe([warmup], [trajectory(z, dlogp, log_alpha, steps, sizes)], n)
     return asked
 
 

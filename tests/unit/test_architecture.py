@@ -13,7 +13,7 @@ import pymc_deer
 
 ROOT = Path(pymc_deer.__file__).parent
 MAX_LINES = 400
-DRIVERS = {"step", "mala", "hmc", "__init__", "__main__", "examples", "check"}
+DRIVERS = {"step", "mala", "hmc", "__init__", "__main__", "examples", "check", "sampling"}
 """Modules that may know of `pm.sample`; the engine must also plug into other drivers."""
 
 

@@ -1,7 +1,6 @@
 """What a window is expected to need and to gain, before anything is measured."""
 
 import numpy as np
-import pytest
 
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import WindowPlan

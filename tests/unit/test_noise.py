@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from pymc_deer.backends.base import Tuning
-from pymc_deer.chain import Streams
 from pymc_deer.metric import identity_metric
 from pymc_deer.noise import Tape, draw_tape
+from pymc_deer.stretch import Streams
 
 SIZE = 3
 STILL = Tuning(0.5, 1.0, identity_metric("diag", SIZE))

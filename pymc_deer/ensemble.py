@@ -1,0 +1,80 @@
+"""Several chains that go side by side, and warm up together.
+
+Step sizes are each chain's own. Metric, path lengths and steps per draw are learnt from the draws
+of all chains, so that each warms up on C times as much, and are the same for all, so that one
+program runs them in one batch.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pymc_deer.adaptation import observe
+from pymc_deer.backends.base import Solver
+from pymc_deer.chain import Chain, ChainRecord
+from pymc_deer.stretch import SolvedStretch
+
+
+class Ensemble:
+    """C chains of one density, from stretch to stretch.
+
+    Parameters
+    ----------
+    solver
+        Compiled solver of the chains' density.
+    records
+        Where the chains stand, all at the same draw of the same schedule; kept up to date.
+    """
+
+    def __init__(self, solver: Solver, records: Sequence[ChainRecord]) -> None:
+        self.solver = solver
+        self.chains = [Chain(solver, record) for record in records]
+
+    @property
+    def records(self) -> list[ChainRecord]:
+        """From these the ensemble can go on."""
+        return [chain.record for chain in self.chains]
+
+    def begin(self, starts: Sequence[np.ndarray], params: Sequence[np.ndarray]) -> None:
+        """Put each chain at its start, shape (D,), with a step size that suits the place."""
+        for chain, start in zip(self.chains, starts, strict=True):
+            chain.begin(start, params)
+
+    @property
+    def tuning(self) -> bool:
+        """Whether warm-up still goes on."""
+        return self.chains[0].record.n_tune_left > 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all draws are out."""
+        record = self.chains[0].record
+        return not record.n_tune_left and not record.n_draws_left
+
+    def next_stretch(self, params: Sequence[np.ndarray]) -> list[SolvedStretch]:
+        """The next draws of all chains, as many of each."""
+        tuning = self.tuning
+        if not tuning:
+            for chain in self.chains:
+                chain.end_warmup()
+        tasks = [chain.begin_stretch(tuning=tuning) for chain in self.chains]
+        n_draws = self.records[0].stretch_draws
+        trajectories = tasks[0].solver.run_together(
+            [(task.start, task.tape, task.tuning, task.streams.probes) for task in tasks], params
+        )
+        solved = [t.solved(found) for t, found in zip(tasks, trajectories, strict=True)]
+        for chain, stretch in zip(self.chains, solved, strict=True):
+            chain.end_stretch(stretch)
+        with self.solver.one_blas_thread():
+            observe([record.warmup for record in self.records], trajectories, n_draws)
+        for chain, stretch in zip(self.chains, solved, strict=True):
+            chain.narrow(stretch)
+        # One program for all: as narrow as the chain that needs it narrowest.
+        narrowing = max(record.narrowing for record in self.records)
+        for record in self.records:
+            record.narrowing = narrowing
+        return solved
+
+    def warnings(self) -> list[str]:
+        """What the user should know of each chain; each thing once."""
+        return [message for chain in self.chains if (message := chain.warning())]
