@@ -5,6 +5,7 @@ from the tape alone, never from timings.
 """
 
 from collections.abc import Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -160,6 +161,11 @@ class Warmup:
     accepted: float = 0.0
     seen: int = 0
     window: WarmupWindow = field(default_factory=WarmupWindow)
+
+    def copy(self) -> "Warmup":
+        """One that learns without this one's knowing."""
+        averaging, window = copy(self.dual_averaging), deepcopy(self.window)
+        return replace(self, dual_averaging=averaging, window=window)
 
     @property
     def draws_to_boundary(self) -> int:

@@ -142,8 +142,9 @@ def run_pilot(solver: Solver, x: np.ndarray, warmup: Warmup, params: Sequence[np
         x, _ = chain.next_draw(params, tuning=True, alone=True)
         if time.perf_counter() > end:
             break
-    warmup.finish()
-    return Pilot(warmup.tuning.metric.to_z(x), warmup.tuning, params)
+    chain.record.warmup.finish()
+    tuning = chain.record.warmup.tuning
+    return Pilot(tuning.metric.to_z(x), tuning, params)
 
 
 class Trials:

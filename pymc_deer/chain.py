@@ -93,7 +93,7 @@ class Chain:
 
     def move(self, x: np.ndarray) -> None:
         """Go on from x: draws solved in advance are dropped, their noise stays used."""
-        self._commit()
+        self._commit(self.record.handed_out)
         self.record.x = x
 
     def begin(self, x: np.ndarray, params: Sequence[np.ndarray]) -> None:
@@ -136,9 +136,9 @@ class Chain:
         alone
             Whether nothing else moves between draws, so that more than one can be solved ahead.
         """
-        record = self.record
         if not tuning:
             self.end_warmup()
+        record = self.record
         if self._solved is None:
             if record.stretch_draws == 0:
                 record.stretch_draws = self._choose_length(tuning, alone)
@@ -149,30 +149,53 @@ class Chain:
         stats |= {"tune": tuning, "divergence": None}
         if stats["diverging"] and not tuning:
             stats["divergence"] = self._solved.divergence(i, record.x)
-        record.handed_out += 1
-        if record.handed_out == record.stretch_draws:
-            self._commit()
+        # Last of all: an interrupt before it leaves the draw to come.
+        if i + 1 < record.stretch_draws:
+            record.handed_out = i + 1
+        else:
+            self._commit(i + 1)
         stats["warning"] = None if tuning else self.warning()
         return x, stats
 
     def end_warmup(self) -> None:
         """Fix what was tuned, whether or not all draws of warm-up were asked for."""
-        record = self.record
-        if record.n_tune_left:
-            self._commit()
-            record.n_tune_left = 0
-        if not record.warmup.finished:
-            record.warmup.finish()
+        if self.record.n_tune_left:
+            self._commit(self.record.handed_out)
+            self.record.n_tune_left = 0
+        if not self.record.warmup.finished:
+            self.record.warmup.finish()
 
     def begin_stretch(self, *, tuning: bool) -> Task:
-        """The next stretch, for a caller that solves it and takes its draws all at once."""
+        """The next stretch, for a caller that solves it and takes all of its draws."""
         self.record.stretch_draws = self._choose_length(tuning, alone=True)
         return self.task()
 
-    def end_stretch(self, solved: SolvedStretch) -> None:
-        """Go on behind a stretch that was solved; warm-up has yet to learn from it."""
-        self.record.handed_out = self.record.stretch_draws
-        self._advance(solved)
+    def after(self, solved: SolvedStretch, n: int) -> ChainRecord:
+        """The record behind n draws of a stretch; warm-up has yet to learn from them."""
+        record = replace(self.record, stretch_draws=0, handed_out=0, x=solved.draws[n - 1])
+        record.streams, record.warmup = solved.streams, record.warmup.copy()
+        if n < self.record.stretch_draws:
+            record.streams = self.record.streams.copy()
+            record.streams.tape(n * solved.steps_per_draw, len(record.x), solved.tuning)
+            record.streams.probes = solved.streams.probes
+        if record.n_tune_left:
+            record.n_tune_left = max(0, record.n_tune_left - n)
+        else:
+            record.n_draws_left -= n
+        return record
+
+    def go_on(self, record: ChainRecord, solved: SolvedStretch, n: int) -> None:
+        """Go on from a record behind n draws of a stretch.
+
+        The next windows are narrower if those of the stretch did not pay, until the next metric.
+        """
+        if record.warmup.tuning.metric is not solved.tuning.metric:
+            record.narrowing = 0
+        elif solved.trajectory.n_fallback:
+            record.narrowing += 1
+        if record.warmup.finished:
+            self._kept.add(solved.draws[:n])
+        self.record, self._solved = record, None
 
     def _choose_length(self, tuning: bool, alone: bool) -> int:
         """Draws to solve at once.
@@ -205,41 +228,17 @@ class Chain:
             return self.solver
         return self.solver.with_plan(self.solver.plan.narrowed(self.record.narrowing))
 
-    def _commit(self) -> None:
-        """Move the record past the draws that are out."""
-        record, solved = self.record, self._solved
-        n = record.handed_out
-        if solved is not None and n:
-            self._advance(solved)
-            with self.solver.one_blas_thread():
-                observe([record.warmup], [solved.trajectory[: n * solved.steps_per_draw]], n)
-            self.narrow(solved)
-        record.stretch_draws, self._solved = 0, None
-
-    def _advance(self, solved: SolvedStretch) -> None:
-        """Put state, generators and counts behind the draws that are out."""
-        record = self.record
-        n = record.handed_out
-        record.x = solved.draws[n - 1]
-        if n == record.stretch_draws:
-            record.streams = solved.streams
-        else:
-            record.streams.tape(n * solved.steps_per_draw, len(record.x), solved.tuning)
-            record.streams.probes = solved.streams.probes
-        if record.warmup.finished:
-            self._kept.add(solved.draws[:n])
-        if record.n_tune_left:
-            record.n_tune_left = max(0, record.n_tune_left - n)
-        else:
-            record.n_draws_left -= n
-        record.stretch_draws = record.handed_out = 0
-
-    def narrow(self, solved: SolvedStretch) -> None:
-        """Narrower windows from now on if those of a stretch did not pay, until the next metric."""
-        if self.record.warmup.tuning.metric is not solved.tuning.metric:
-            self.record.narrowing = 0
-        elif solved.trajectory.n_fallback:
-            self.record.narrowing += 1
+    def _commit(self, n: int) -> None:
+        """Move the record past n draws of the stretch: all of it or, interrupted, none."""
+        solved = self._solved
+        if solved is None or n == 0:
+            self.record = replace(self.record, stretch_draws=0, handed_out=0)
+            self._solved = None
+            return
+        record = self.after(solved, n)
+        with self.solver.one_blas_thread():
+            observe([record.warmup], [solved.trajectory[: n * solved.steps_per_draw]], n)
+        self.go_on(record, solved, n)
 
     def warning(self) -> str | None:
         """What the user should know about the draws kept: each thing once."""

@@ -63,12 +63,11 @@ class Ensemble:
             [(task.start, task.tape, task.tuning, task.streams.probes) for task in tasks], params
         )
         solved = [t.solved(found) for t, found in zip(tasks, trajectories, strict=True)]
-        for chain, stretch in zip(self.chains, solved, strict=True):
-            chain.end_stretch(stretch)
+        records = [c.after(s, n_draws) for c, s in zip(self.chains, solved, strict=True)]
         with self.solver.one_blas_thread():
-            observe([record.warmup for record in self.records], trajectories, n_draws)
-        for chain, stretch in zip(self.chains, solved, strict=True):
-            chain.narrow(stretch)
+            observe([record.warmup for record in records], trajectories, n_draws)
+        for chain, record, stretch in zip(self.chains, records, solved, strict=True):
+            chain.go_on(record, stretch, n_draws)
         # One program for all: as narrow as the chain that needs it narrowest.
         narrowing = max(record.narrowing for record in self.records)
         for record in self.records:
