@@ -11,7 +11,8 @@ from importlib.metadata import version
 
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
+from pymc_deer.resuming import resume
 from pymc_deer.sampling import sample
 
 __version__ = version("pymc-deer")
-__all__ = ["DeerHMC", "DeerMALA", "__version__", "sample"]
+__all__ = ["DeerHMC", "DeerMALA", "__version__", "resume", "sample"]

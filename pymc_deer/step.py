@@ -139,6 +139,24 @@ class DeerStep(BlockedStep):
         self._given_out = None
         self._chain = None if record is None else Chain(self.solver, record)
 
+    @property
+    def n_left(self) -> tuple[int, int]:
+        """Draws of warm-up and after it that the chain has still to give out."""
+        record = self.record
+        if record is None:
+            return 0, 0
+        if record.n_tune_left:
+            return record.n_tune_left - record.handed_out, record.n_draws_left
+        return 0, record.n_draws_left - record.handed_out
+
+    def last_point(self) -> dict[str, np.ndarray]:
+        """Where the chain stands, unconstrained; for a step that moves all variables."""
+        assert self._chain is not None
+        assert self._alone
+        self._chain.resume(self.density.param_values({}))
+        point = self.density.layout.unravel(self._chain.position)
+        return {var.name: point[var.name] for var in self.model.value_vars}
+
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain: new random streams and an untouched warm-up."""
         super().setup_chain(rng, tune, draws)

@@ -13,7 +13,10 @@ import pymc_deer
 
 ROOT = Path(pymc_deer.__file__).parent
 MAX_LINES = 400
-DRIVERS = {"step", "mala", "hmc", "__init__", "__main__", "examples", "check", "sampling"}
+DRIVERS = {
+    *("step", "mala", "hmc", "sampling", "resuming"),
+    *("__init__", "__main__", "examples", "check"),
+}
 """Modules that may know of `pm.sample`; the engine must also plug into other drivers."""
 
 

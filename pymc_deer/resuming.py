@@ -1,0 +1,79 @@
+"""Going on with a chain from a state that was stored, which `pm.sample` does not do."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.backends.base import MultiTrace
+from pymc.backends.ndarray import NDArray
+from pymc.step_methods.compound import CompoundStep
+from pymc.util import drop_warning_stat
+from xarray import DataTree
+
+from pymc_deer.status import OptionError
+from pymc_deer.step import DeerStep
+
+
+def resume(
+    step: DeerStep | CompoundStep, state: Any, point: Mapping[str, np.ndarray] | None = None
+) -> DataTree:
+    """The draws that a chain had still to make when its state was taken.
+
+    They are those that the uninterrupted run would have made, bit for bit on the same machine. An
+    interrupt keeps the draws that are finished, and leaves `step` as the chain stands.
+
+    Parameters
+    ----------
+    step
+        A step like the one that the state was taken of: same model, data and options; its choice
+        of windows, `step.calibration`, changes draws within the tolerance.
+    state
+        A value of `step.sampling_state`.
+    point
+        The last draw before the state was taken, unconstrained. Not needed where one `step` moves
+        all variables of the model.
+
+    Returns
+    -------
+    xarray.DataTree
+        The rest of the chain, as from `pm.sample`; warm-up, if some was left, in groups of its own.
+
+    Raises
+    ------
+    OptionError
+        If the state was taken before the first draw, or `point` is needed.
+    """
+    step.sampling_state = state
+    methods = step.methods if isinstance(step, CompoundStep) else [step]
+    deer = next(method for method in methods if isinstance(method, DeerStep))
+    if deer.fresh:
+        raise OptionError(
+            "resume(state=...): it was taken before the first draw. Begin anew, with pm.sample."
+        )
+    if point is None:
+        if methods != [deer]:
+            raise OptionError(
+                "resume(point=None): beside other step methods, give the last point that was drawn."
+            )
+        point = deer.last_point()
+    n_tune, n_draws = deer.n_left
+    trace = NDArray(model=deer.model)
+    begun = time.perf_counter()
+    trace.setup(n_tune + n_draws, 0, step.stats_dtypes)
+    try:
+        for i in range(n_tune + n_draws):
+            if i == n_tune:
+                step.stop_tuning()
+            point, stats = step.step(point)
+            trace.record(point, stats, in_warmup=i < n_tune)
+    except KeyboardInterrupt:
+        pass
+    trace.close()
+    drawn = MultiTrace([trace])
+    drawn.report._n_tune = min(n_tune, len(trace))
+    drawn.report._n_draws = len(trace) - drawn.report._n_tune
+    drawn.report._t_sampling = time.perf_counter() - begun
+    idata = pm.to_inference_data(drawn, model=deer.model, save_warmup=True)
+    return drop_warning_stat(idata)

@@ -1,0 +1,122 @@
+"""A chain that is taken up from a stored state makes the draws that it would have made."""
+
+from functools import cache
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_array_equal
+from pymc.step_methods.compound import CompoundStep
+
+from pymc_deer import DeerMALA, resume
+from pymc_deer.examples import eight_schools
+from pymc_deer.status import OptionError
+from pymc_deer.step import DeerStep
+from tests.support import BACKENDS, SAMPLERS, sample
+
+TUNE, DRAWS = 30, 40
+NAMES = ("mu", "tau", "eta", "theta")
+
+
+@cache
+def compiled_step(backend: str, sampler: type[DeerStep] = DeerMALA, window: int = 1) -> DeerStep:
+    with eight_schools():
+        step = sampler(backend=backend, window=window)
+    assert isinstance(step, sampler)
+    return step
+
+
+def states_of(step: Any, stored: dict[int, bytes], **options: Any) -> Any:
+    """A run of one chain; `stored` gets its state and point after each of the draws it names."""
+
+    def callback(trace: Any, draw: Any) -> None:
+        if draw.draw_idx in stored:
+            stored[draw.draw_idx] = cloudpickle.dumps((step.sampling_state, draw.point))
+
+    return sample(
+        step,
+        chains=1,
+        tune=TUNE,
+        draws=DRAWS,
+        callback=callback,
+        discard_tuned_samples=False,
+        **options,
+    )
+
+
+def assert_rest(rest: Any, whole: Any, names: tuple[str, ...], n_done: int) -> None:
+    """`rest` is all of `whole` after the first `n_done` draws, those of warm-up included."""
+    for prefix, first, n in (("warmup_", n_done, TUNE), ("", max(0, n_done - TUNE), DRAWS)):
+        if first >= n:
+            assert f"{prefix}posterior" not in rest or not rest[f"{prefix}posterior"].sizes["draw"]
+            continue
+        for name in names:
+            expected = whole[f"{prefix}posterior"][name].to_numpy()[:, first:]
+            assert_array_equal(rest[f"{prefix}posterior"][name].to_numpy(), expected)
+        for name in ("lp", "step_size", "sweeps", "window"):
+            expected = whole[f"{prefix}sample_stats"][name].to_numpy()[:, first:]
+            assert_array_equal(rest[f"{prefix}sample_stats"][name].to_numpy(), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("sampler", "window"), [(sampler, 1) for sampler in SAMPLERS] + [(DeerMALA, 16)]
+)
+def test_the_rest_of_a_chain(backend: str, sampler: type[DeerStep], window: int) -> None:
+    step = compiled_step(backend, sampler, window)
+    stored = dict.fromkeys((0, 7, TUNE - 1, TUNE, TUNE + 13, TUNE + DRAWS - 2), b"")
+    whole = states_of(step, stored)
+    assert len(np.unique(whole["posterior"]["mu"])) > DRAWS / 2
+    for last, packed in stored.items():
+        state, _ = cloudpickle.loads(packed)
+        assert_rest(resume(step, state), whole, NAMES, last + 1)
+
+
+def test_an_interrupt_keeps_what_was_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = compiled_step(BACKENDS[-1])
+    stored = {TUNE + 9: b""}
+    whole = states_of(step, stored)
+    state, _ = cloudpickle.loads(stored[TUNE + 9])
+    take, taken = DeerStep.step, []
+
+    def interrupted(step: DeerStep, point: Any) -> Any:
+        taken.append(point)
+        if len(taken) == 6:
+            raise KeyboardInterrupt
+        return take(step, point)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeerStep, "step", interrupted)
+        found = resume(step, state)
+    expected = whole["posterior"]["mu"].to_numpy()[:, 10:]
+    assert_array_equal(found["posterior"]["mu"].to_numpy(), expected[:, :5])
+    # The step stands where the chain does.
+    rest = resume(step, step.sampling_state)
+    assert_array_equal(rest["posterior"]["mu"].to_numpy(), expected[:, 5:])
+
+
+def test_beside_another_step() -> None:
+    with pm.Model() as model:
+        k = pm.Bernoulli("k", 0.5)
+        pm.Normal("x", k, 1.0)
+        steps: Any = [DeerMALA([model["x"]], backend="jax"), pm.BinaryGibbsMetropolis([k])]
+        step: Any = CompoundStep(steps)
+    step.model = model
+    stored = {TUNE + 9: b""}
+    whole = states_of(step, stored)
+    state, point = cloudpickle.loads(stored[TUNE + 9])
+    rest = resume(step, state, point)
+    for name in ("k", "x"):
+        expected = whole["posterior"][name].to_numpy()[:, 10:]
+        assert_array_equal(rest["posterior"][name].to_numpy(), expected)
+    with pytest.raises(OptionError, match="give the last point"):
+        resume(step, state)
+
+
+def test_a_state_without_draws_is_refused() -> None:
+    step = compiled_step(BACKENDS[-1])
+    step.setup_chain(np.random.default_rng(0), 5, 5)
+    with pytest.raises(OptionError, match="before the first draw"):
+        resume(step, step.sampling_state)
