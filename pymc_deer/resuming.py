@@ -43,7 +43,7 @@ def resume(
     Raises
     ------
     OptionError
-        If the state was taken before the first draw, or `point` is needed.
+        If the state was taken before the first draw or after the last, or `point` is needed.
     """
     step.sampling_state = state
     methods = step.methods if isinstance(step, CompoundStep) else [step]
@@ -59,6 +59,8 @@ def resume(
             )
         point = deer.last_point()
     n_tune, n_draws = deer.n_left
+    if n_tune + n_draws == 0:
+        raise OptionError("resume(state=...): it was taken after the last draw. Nothing is left.")
     trace = NDArray(model=deer.model)
     begun = time.perf_counter()
     trace.setup(n_tune + n_draws, 0, step.stats_dtypes)

@@ -117,6 +117,9 @@ def test_beside_another_step() -> None:
 
 def test_a_state_without_draws_is_refused() -> None:
     step = compiled_step(BACKENDS[-1])
-    step.setup_chain(np.random.default_rng(0), 5, 5)
+    step.setup_chain(np.random.default_rng(0), 0, 1)
     with pytest.raises(OptionError, match="before the first draw"):
+        resume(step, step.sampling_state)
+    step.step(step.model.initial_point())
+    with pytest.raises(OptionError, match="after the last draw"):
         resume(step, step.sampling_state)
