@@ -141,7 +141,7 @@ class Chain:
         record = self.record
         if self._solved is None:
             if record.stretch_draws == 0:
-                record.stretch_draws = self._choose_length(tuning, alone)
+                record.stretch_draws = self._choose_length(tuning, 1) if alone else 1
             self._solved = self.task().solve(params)
         i = record.handed_out
         x = self._solved.draws[i]
@@ -165,10 +165,19 @@ class Chain:
         if not self.record.warmup.finished:
             self.record.warmup.finish()
 
-    def begin_stretch(self, *, tuning: bool) -> Task:
-        """The next stretch, for a caller that solves it and takes all of its draws."""
-        self.record.stretch_draws = self._choose_length(tuning, alone=True)
+    def begin_stretch(self, calls: int, *, tuning: bool) -> Task:
+        """The next stretch, for a caller that takes all of its draws.
+
+        It is as long as `calls` that each solve :attr:`draws_at_once`, and is solved in such calls:
+        so their number leaves no trace in the states.
+        """
+        self.record.stretch_draws = self._choose_length(tuning, calls)
         return self.task()
+
+    @property
+    def draws_at_once(self) -> int:
+        """Most draws that one call may solve."""
+        return max(1, self.solver.plan.capacity // self.record.warmup.steps_per_draw)
 
     def after(self, solved: SolvedStretch, n: int) -> ChainRecord:
         """The record behind n draws of a stretch; warm-up has yet to learn from them."""
@@ -197,17 +206,17 @@ class Chain:
             self._kept.add(solved.draws[:n])
         self.record, self._solved = record, None
 
-    def _choose_length(self, tuning: bool, alone: bool) -> int:
-        """Draws to solve at once.
+    def _choose_length(self, tuning: bool, calls: int) -> int:
+        """Draws to solve ahead, at most.
 
-        A function of the record alone, not of the clock: cutting the tape elsewhere would change
-        the states within the tolerance, and one seed gives one result.
+        A function of the record alone but for the number of calls, not of the clock: cutting the
+        tape elsewhere would change the states within the tolerance, and one seed gives one result.
         """
         record = self.record
         left = record.n_tune_left if tuning else record.n_draws_left
-        if not alone or left <= 0:
+        if left <= 0:
             return 1
-        limits = [left, max(1, self.solver.plan.capacity // record.warmup.steps_per_draw)]
+        limits = [left, self.draws_at_once * calls]
         if record.warmup.draws_to_boundary:
             limits.append(record.warmup.draws_to_boundary)
         return min(limits)

@@ -11,8 +11,12 @@ import numpy as np
 
 from pymc_deer.adaptation import observe
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.pace import Pace
 from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.stretch import SolvedStretch
+
+_MOST_NUMBERS = 2**22
+"""Numbers in the states of a stretch, 32 MiB, beyond which stretches are not made longer."""
 
 
 class Ensemble:
@@ -29,6 +33,7 @@ class Ensemble:
     def __init__(self, solver: Solver, records: Sequence[ChainRecord]) -> None:
         self.solver = solver
         self.chains = [Chain(solver, record) for record in records]
+        self._pace = Pace()
 
     @property
     def records(self) -> list[ChainRecord]:
@@ -51,17 +56,26 @@ class Ensemble:
         record = self.chains[0].record
         return not record.n_tune_left and not record.n_draws_left
 
+    @property
+    def _affordable_calls(self) -> int:
+        """Calls of the solver whose states together are few enough to be kept."""
+        of_one = self.solver.plan.capacity * self.solver.density.size * len(self.chains)
+        return max(1, _MOST_NUMBERS // of_one)
+
     def next_stretch(self, params: Sequence[np.ndarray]) -> list[SolvedStretch]:
         """The next draws of all chains, as many of each."""
         tuning = self.tuning
         if not tuning:
             for chain in self.chains:
                 chain.end_warmup()
-        tasks = [chain.begin_stretch(tuning=tuning) for chain in self.chains]
+        calls = min(self._pace.allows(1), self._affordable_calls)
+        at_once = self.chains[0].draws_at_once * self.records[0].warmup.steps_per_draw
+        tasks = [chain.begin_stretch(calls, tuning=tuning) for chain in self.chains]
         n_draws = self.records[0].stretch_draws
         trajectories = tasks[0].solver.run_together(
-            [(task.start, task.tape, task.tuning, task.streams.probes) for task in tasks], params
+            [task.run for task in tasks], params, min(at_once, self.solver.plan.capacity)
         )
+        self._pace.took(-(-len(tasks[0].tape) // at_once), 1)
         solved = [t.solved(found) for t, found in zip(tasks, trajectories, strict=True)]
         records = [c.after(s, n_draws) for c, s in zip(self.chains, solved, strict=True)]
         with self.solver.one_blas_thread():

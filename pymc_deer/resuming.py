@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pymc as pm
-from pymc.backends.base import MultiTrace
 from pymc.backends.ndarray import NDArray
+from pymc.sampling.mcmc import _sample_return
 from pymc.step_methods.compound import CompoundStep
-from pymc.util import drop_warning_stat
 from xarray import DataTree
 
 from pymc_deer.status import OptionError
@@ -73,9 +71,17 @@ def resume(
     except KeyboardInterrupt:
         pass
     trace.close()
-    drawn = MultiTrace([trace])
-    drawn.report._n_tune = min(n_tune, len(trace))
-    drawn.report._n_draws = len(trace) - drawn.report._n_tune
-    drawn.report._t_sampling = time.perf_counter() - begun
-    idata = pm.to_inference_data(drawn, model=deer.model, save_warmup=True)
-    return drop_warning_stat(idata)
+    idata: Any = _sample_return(
+        run=None,
+        traces=[trace],
+        tune=n_tune,
+        t_sampling=time.perf_counter() - begun,
+        discard_tuned_samples=False,
+        compute_convergence_checks=False,
+        return_inferencedata=True,
+        keep_warning_stat=False,
+        idata_kwargs={},
+        model=deer.model,
+        quiet=True,
+    )
+    return idata

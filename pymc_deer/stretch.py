@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pymc_deer.adaptation import acceptance_rates
-from pymc_deer.backends.base import Solver, Trajectory, Tuning
+from pymc_deer.backends.base import Run, Solver, Trajectory, Tuning
 from pymc_deer.noise import Tape, draw_tape
 
 _DIVERGENCE = 1000.0
@@ -137,8 +137,12 @@ class Task:
 
     def solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch by itself."""
-        probes = self.streams.probes
-        return self.solved(self.solver.run(self.start, self.tape, self.tuning, params, probes))
+        return self.solved(self.solver.run(self.run, params))
+
+    @property
+    def run(self) -> Run:
+        """What the solver is asked for."""
+        return Run(self.start, self.tape, self.tuning, self.streams.probes)
 
     def solved(self, trajectory: Trajectory) -> SolvedStretch:
         """The stretch that `trajectory` is."""

@@ -138,6 +138,8 @@ class Trajectory:
     @classmethod
     def joined(cls, pieces: Sequence["Trajectory"]) -> "Trajectory":
         """Consecutive trajectories as one."""
+        if len(pieces) == 1:
+            return pieces[0]
         return cls(
             **{name: np.concatenate([getattr(p, name) for p in pieces]) for name in _PER_STEP},
             n_sweeps=sum(p.n_sweeps for p in pieces),
@@ -165,6 +167,15 @@ class Noise(NamedTuple):
     def after(self, n: int) -> "Noise":
         """Without the first n transitions."""
         return Noise(*(array[n:] for array in self))
+
+
+class Run(NamedTuple):
+    """What a chain asks of a solver; see :meth:`Solver.solve`."""
+
+    start: np.ndarray
+    tape: Tape
+    tuning: Tuning
+    probe_rng: np.random.Generator
 
 
 def solved_shape(name: str, n: int, size: int) -> tuple[int, ...]:
@@ -283,35 +294,34 @@ class Solver(ABC):
             n_fallback=n - n_done if self.plan.window > 1 else 0,
         )
 
-    def run(
-        self,
-        start: np.ndarray,
-        tape: Tape,
-        tuning: Tuning,
-        params: Sequence[np.ndarray],
-        probe_rng: np.random.Generator,
-    ) -> Trajectory:
+    def run(self, chain: Run, params: Sequence[np.ndarray]) -> Trajectory:
         """As :meth:`solve`, for a tape of any length, in as many calls as the capacity asks for."""
-        pieces = []
-        for first in range(0, len(tape), self.plan.capacity):
-            piece = tape[first : first + self.plan.capacity]
-            pieces.append(self.solve(start, piece, tuning, params, probe_rng))
-            start = pieces[-1].z[-1]
-        return pieces[0] if len(pieces) == 1 else Trajectory.joined(pieces)
+        return self.run_together([chain], params, self.plan.capacity)[0]
 
     def run_together(
-        self,
-        chains: Sequence[tuple[np.ndarray, Tape, Tuning, np.random.Generator]],
-        params: Sequence[np.ndarray],
+        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
         """As :meth:`run`, for several chains with tapes of one length and one metric.
 
         Parameters
         ----------
-        chains
-            Start, tape, tuning and source of probes of each.
+        at_once
+            Transitions of each chain to solve in one call, at most the capacity.
         """
-        return [self.run(start, tape, tuning, params, rng) for start, tape, tuning, rng in chains]
+        pieces = []
+        for first in range(0, len(chains[0].tape), at_once):
+            parts = [chain._replace(tape=chain.tape[first : first + at_once]) for chain in chains]
+            if pieces:
+                ends = [trajectory.z[-1] for trajectory in pieces[-1]]
+                parts = [p._replace(start=z) for p, z in zip(parts, ends, strict=True)]
+            pieces.append(self.solve_together(parts, params))
+        return [Trajectory.joined(of_chain) for of_chain in zip(*pieces, strict=True)]
+
+    def solve_together(
+        self, chains: Sequence[Run], params: Sequence[np.ndarray]
+    ) -> list[Trajectory]:
+        """As :meth:`solve`, for several chains with tapes of one length and one metric."""
+        return [self.solve(c.start, c.tape, c.tuning, params, c.probe_rng) for c in chains]
 
     def evaluate(
         self, z: np.ndarray, metric: Metric, params: Sequence[np.ndarray]

@@ -25,6 +25,7 @@ import nutpie
 import pymc as pm
 
 from pymc_deer import DeerHMC
+from pymc_deer.backends.base import Run
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.stretch import Streams
 from tests.benchmarks.measure import RESULTS, write
@@ -47,7 +48,7 @@ ENGINE_STEPS = 2048
 
 
 @dataclass(frozen=True)
-class Run:
+class Measured:
     """One run of one sampler: seconds, gradients, and how good its draws are."""
 
     compiling: float
@@ -74,7 +75,7 @@ class Clock:
         self.last = now
 
 
-def deer(model: pm.Model, seed: int) -> Run:
+def deer(model: pm.Model, seed: int) -> Measured:
     """DeerHMC through `pm.sample`."""
     start = time.perf_counter()
     with model:
@@ -93,7 +94,7 @@ def deer(model: pm.Model, seed: int) -> Run:
         )
     stats = idata["sample_stats"]
     gradients = int(stats["n_steps"].sum())
-    return Run(
+    return Measured(
         compiling,
         clock.seconds[True],
         clock.seconds[False],
@@ -111,11 +112,11 @@ def seconds_per_gradient(step: Any, model: pm.Model) -> float:
     params = step.density.param_values(model.initial_point())
     tape = Streams.spawn(np.random.default_rng(0)).tape(ENGINE_STEPS, step.density.size, tuning)
     start = time.perf_counter()
-    solver.run(tuning.metric.to_z(record.x), tape, tuning, params, np.random.default_rng(0))
+    solver.run(Run(tuning.metric.to_z(record.x), tape, tuning, np.random.default_rng(0)), params)
     return (time.perf_counter() - start) / int(tape.lengths.sum())
 
 
-def nuts(model: pm.Model, seed: int) -> Run:
+def nuts(model: pm.Model, seed: int) -> Measured:
     """nutpie, compiled by PyTensor to Numba too."""
     start = time.perf_counter()
     compiled: Any = nutpie.compile_pymc_model(model)
@@ -128,7 +129,7 @@ def nuts(model: pm.Model, seed: int) -> Run:
     warmup, kept = (
         int(trace[group]["n_steps"].sum()) for group in ("warmup_sample_stats", "sample_stats")
     )
-    return Run(
+    return Measured(
         compiling,
         seconds * warmup / (warmup + kept),
         seconds * kept / (warmup + kept),
@@ -149,7 +150,7 @@ def quality(idata: Any, model: pm.Model) -> dict[str, float]:
     }
 
 
-SAMPLERS: dict[str, Callable[[pm.Model, int], Run]] = {"deer": deer, "nutpie": nuts}
+SAMPLERS: dict[str, Callable[[pm.Model, int], Measured]] = {"deer": deer, "nutpie": nuts}
 
 
 def cold(name: str, sampler: str) -> float:
@@ -168,7 +169,7 @@ def cold(name: str, sampler: str) -> float:
 
 def measure(name: str) -> dict[str, object]:
     """One row: both samplers, and the ratios of DeerHMC to nutpie."""
-    runs: dict[str, list[Run]] = {sampler: [] for sampler in SAMPLERS}
+    runs: dict[str, list[Measured]] = {sampler: [] for sampler in SAMPLERS}
     model = CASES[name]()
     for sampler in SAMPLERS.values():
         sampler(model, 0)
