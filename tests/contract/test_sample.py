@@ -1,6 +1,8 @@
 """DeerMALA and DeerHMC keep the contract of `pm.sample`."""
 
+import copy
 import multiprocessing
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -115,9 +117,14 @@ def test_more_chains_and_a_longer_run_begin_alike() -> None:
         assert_array_equal(values[0], draws_of(long)[name][0, :20])
 
 
+# PyMC treats spawn as it does forkserver, but for the time it takes.
 CONTEXTS = [
-    (backend, method)
-    for backend, method in (("numba", "fork"), ("numba", "forkserver"), ("jax", "forkserver"))
+    pytest.param(backend, method, marks=pytest.mark.slow if method == "spawn" else [])
+    for backend, methods in (
+        ("numba", ("fork", "forkserver", "spawn")),
+        ("jax", ("forkserver", "spawn")),
+    )
+    for method in methods
     if backend in BACKENDS
 ]
 
@@ -138,12 +145,14 @@ def test_processes_give_the_same_draws(backend: str, method: str, sampler: type[
 @pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this platform"
 )
+@pytest.mark.parametrize("step_of", [lambda step: step, copy.copy], ids=["itself", "a copy"])
 @FORKS
-def test_forked_jax_fails_and_says_what_to_write() -> None:
+def test_forked_jax_fails_and_says_what_to_write(step_of: Callable[[DeerStep], DeerStep]) -> None:
+    """A copy has nothing compiled yet: what it would compile in the fork hangs just as well."""
     with pytest.raises(
         ParallelSamplingError, match=r"mp_ctx='forkserver'.*cores=1.*backend='numba'"
     ):
-        sample(compiled_step("jax"), cores=2, mp_ctx="fork")
+        sample(step_of(compiled_step("jax")), cores=2, mp_ctx="fork")
 
 
 def frozen_step(model: pm.Model, size: int) -> DeerMALA:

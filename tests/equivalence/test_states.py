@@ -161,6 +161,7 @@ def test_threads_change_nothing(monkeypatch, kernel: Kernel):
     exact = case.run(case.solver("numba", 1), tape)
     solver = case.solver("numba", 128)
     monkeypatch.setattr("pymc_deer.backends.numba.available_threads", lambda: 2)
+    monkeypatch.setattr(solver, "blas_threads", lambda: 2)
     solved = case.run(solver, tape)
     ran = [key for key in solver._programs if key != "sequential"]
     assert ran == [("preconditioned", True)], "the threaded loop must be the one that ran"

@@ -1,0 +1,148 @@
+"""Chains in worker processes have the threads they are given, and draws that do not show it."""
+
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from threadpoolctl import threadpool_limits
+
+from pymc_deer import DeerMALA
+from pymc_deer.backends.numba import NumbaSolver, available_threads
+from pymc_deer.examples import breast_cancer, eight_schools
+from pymc_deer.step import DeerStep
+from tests.support import BACKENDS, sample
+
+ON_NUMBA = pytest.mark.skipif("numba" not in BACKENDS, reason="threads are the Numba backend's")
+FORKS = pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded, use of fork:DeprecationWarning",
+    "ignore:os.fork\\(\\) was called:RuntimeWarning",
+)
+METHODS = [
+    pytest.param(method, marks=[] if method == "fork" else pytest.mark.slow)
+    for method in multiprocessing.get_all_start_methods()
+]
+
+
+def in_process(method: str, function: Any) -> Any:
+    """What `function` returns in a process of its own."""
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_send, args=(theirs, cloudpickle.dumps(function)))
+    process.start()
+    assert ours.poll(240)
+    result = ours.recv()
+    process.join()
+    return result
+
+
+def _send(pipe: Any, packed: bytes) -> None:
+    pipe.send(cloudpickle.loads(packed)())
+
+
+@FORKS
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_worker_has_one_thread(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 4)
+    assert available_threads() == 4
+    assert in_process(method, available_threads) == 1
+
+
+@pytest.fixture
+def threads_used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Threads of each windowed solve, on a machine of eight cores."""
+    used = []
+    windowed = NumbaSolver._windowed
+
+    def counted(solver: NumbaSolver, *arguments: Any) -> Any:
+        used.append(solver._n_threads)
+        return windowed(solver, *arguments)
+
+    monkeypatch.setattr(NumbaSolver, "_windowed", counted)
+    monkeypatch.setattr("pymc_deer.backends.numba.available_threads", lambda: 8)
+    return used
+
+
+def small_windows() -> DeerStep:
+    with eight_schools():
+        step = DeerMALA(backend="numba", window=16)
+    assert isinstance(step, DeerStep)
+    return step
+
+
+@ON_NUMBA
+def test_calibration_has_the_threads_that_workers_have(threads_used: list[int]) -> None:
+    step = small_windows()
+    assert step.calibration.trials
+    assert set(threads_used) == {1}
+
+
+@ON_NUMBA
+def test_threads_are_those_that_blas_is_allowed(threads_used: list[int]) -> None:
+    """It is how `pm.sample(blas_cores=...)` says how many."""
+    step = small_windows()
+    for limit in (2, 1):
+        threads_used.clear()
+        with threadpool_limits(limit, "blas"):
+            sample(step, chains=1, tune=0)
+        assert set(threads_used) == {limit}
+
+
+@ON_NUMBA
+@FORKS
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork")
+def test_wide_windows_in_two_workers_start_no_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows worth threads: on two in this process, on one each in workers, the same draws."""
+    loop_of = NumbaSolver._windowed_loop
+
+    def recorded(solver: NumbaSolver, threaded: bool) -> Any:
+        (tmp_path / f"{os.getpid()} {threaded}").touch()
+        return loop_of(solver, threaded)
+
+    monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", max(2, os.cpu_count() or 1))
+    with breast_cancer():
+        step = DeerMALA(
+            backend="numba", window=128, curvature=1.5, jacobian="secant", steps_per_draw=16
+        )
+    assert isinstance(step, DeerStep)
+    monkeypatch.setattr(NumbaSolver, "_windowed_loop", recorded)
+    parallel = sample(step, cores=2, mp_ctx="fork", tune=50)
+    used = [path.name.split() for path in tmp_path.iterdir()]
+    assert len(used) == 2
+    assert {threaded for _, threaded in used} == {"False"}
+    serial = sample(step, tune=50)
+    if available_threads() > 1:
+        assert (tmp_path / f"{os.getpid()} True").exists()
+    for name, values in parallel["posterior"].data_vars.items():
+        assert_array_equal(values, serial["posterior"][name])
+
+
+def memory_setting(packed: bytes) -> Any:
+    step = cloudpickle.loads(packed)
+    step.setup_chain(np.random.default_rng(0), 0, 2)
+    step.step(step.model.initial_point())
+    return os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif("jax" not in BACKENDS, reason="about JAX")
+@pytest.mark.parametrize(("set_by_user", "seen"), [(None, "false"), ("true", "true")])
+def test_a_worker_leaves_memory_of_a_gpu_to_others(
+    set_by_user: str | None, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
+    if set_by_user is not None:
+        monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", set_by_user)
+    with eight_schools():
+        packed = cloudpickle.dumps(DeerMALA(backend="jax", window=1))
+    assert in_process("spawn", lambda: memory_setting(packed)) == seen
