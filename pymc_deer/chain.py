@@ -6,7 +6,8 @@ the same stretch can be solved again and taken up in the middle.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -59,6 +60,7 @@ class ChainRecord:
     handed_out: int = 0
     narrowing: int = 0
     warned: bool = False
+    kept: BatchMeans = field(default_factory=BatchMeans)
 
 
 class Chain:
@@ -76,7 +78,6 @@ class Chain:
         self.solver = solver
         self.record = record
         self._solved: SolvedStretch | None = None
-        self._kept = BatchMeans()
 
     @property
     def position(self) -> np.ndarray:
@@ -136,6 +137,8 @@ class Chain:
         alone
             Whether nothing else moves between draws, so that more than one can be solved ahead.
         """
+        if self._solved is not None and not self._solved.assumes(params):
+            self._commit(self.record.handed_out)
         if not tuning:
             self.end_warmup()
         record = self.record
@@ -203,7 +206,8 @@ class Chain:
         elif solved.trajectory.n_fallback:
             record.narrowing += 1
         if record.warmup.finished:
-            self._kept.add(solved.draws[:n])
+            record.kept = deepcopy(record.kept)
+            record.kept.add(solved.draws[:n])
         self.record, self._solved = record, None
 
     def _choose_length(self, tuning: bool, calls: int) -> int:
@@ -256,9 +260,9 @@ class Chain:
             plans = self.solver.plan, self._narrowed_solver.plan
             messages.append(narrowed_window(*(plan.window for plan in plans)))
             record.warned = True
-        n = self._kept.count
+        n = record.kept.count
         if record.n_draws_left == 0 and n >= _ENOUGH_DRAWS:
-            time = self._kept.autocorrelation_time()
+            time = record.kept.autocorrelation_time()
             if time > _SLOW:
                 steps, n_leapfrog = record.warmup.steps_per_draw, record.warmup.tuning.lengths[0]
                 messages.append(slow_mixing(n, n / time, steps, n_leapfrog))

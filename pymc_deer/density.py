@@ -72,10 +72,13 @@ class Layout:
         return np.concatenate([np.asarray(point[n], dtype=dtype).ravel() for n in self.names])
 
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Values by name, each in its own shape and dtype."""
+        """Values by name, each in its own shape and dtype; views of x where the dtype is its own."""
         ends = self.offsets[1:]
         columns = (self.names, self.shapes, self.dtypes, self.offsets[:-1], ends)
-        return {n: x[a:b].reshape(s).astype(t) for n, s, t, a, b in zip(*columns, strict=True)}
+        return {
+            n: x[a:b].reshape(s).astype(t, copy=False)
+            for n, s, t, a, b in zip(*columns, strict=True)
+        }
 
 
 @dataclass(frozen=True)

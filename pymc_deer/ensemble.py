@@ -76,7 +76,7 @@ class Ensemble:
             [task.run for task in tasks], params, min(at_once, self.solver.plan.capacity)
         )
         self._pace.took(-(-len(tasks[0].tape) // at_once), 1)
-        solved = [t.solved(found) for t, found in zip(tasks, trajectories, strict=True)]
+        solved = [t.solved(found, params) for t, found in zip(tasks, trajectories, strict=True)]
         records = [c.after(s, n_draws) for c, s in zip(self.chains, solved, strict=True)]
         with self.solver.one_blas_thread():
             observe([record.warmup for record in records], trajectories, n_draws)

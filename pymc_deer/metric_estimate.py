@@ -22,6 +22,10 @@ _LARGEST_CHANGE = np.log(1e6)
 _ROUNDING = 100 * np.finfo(float).eps
 """Relative deviation below which numbers are the same."""
 
+_SMALLEST_COMMON = 1e-3
+"""Smallest of the scales below, relative to the largest, with which a geometric mean, of matrices
+that hold their squares, is computed in double precision."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -65,7 +69,12 @@ class Moments:
     @property
     def g_variance(self) -> np.ndarray:
         """Variances of the gradients, shape (D,); 0 where they did not change."""
-        return _variance(self.g_scatter, self.g_mean, self.count)
+        largest = np.abs(self.g_mean)
+        if self.g_scatter.ndim == 2:
+            # Whitening spreads the roundings of each coordinate over those that follow.
+            spread = np.sqrt(_diagonal(self.g_scatter) / self.count)
+            largest = np.full_like(largest, np.fmax.reduce(largest + spread))
+        return _variance(self.g_scatter, largest, self.count)
 
     def _square(self, shift: np.ndarray) -> np.ndarray:
         return shift**2 if self.z_scatter.ndim == 1 else np.outer(shift, shift)
@@ -92,6 +101,7 @@ def estimate_metric(moments: Moments, old: Metric) -> Metric:
     # Scaled by `scale`, draws and gradients have equal standard deviations: their covariances are
     # the two correlation matrices up to one common factor per coordinate.
     common = np.where(moved, np.sqrt(np.sqrt(z_var * g_var)), 1.0)
+    common = np.maximum(common, _SMALLEST_COMMON * common.max())
     draws = common[:, None] * z_corr * common
     gradients = common[:, None] * g_corr * common
     whitened = geometric_mean_with_inverse(draws, gradients)
@@ -146,10 +156,10 @@ def _scatter(centred: np.ndarray, kind: MetricKind) -> np.ndarray:
     return centred.T @ centred if kind == "dense" else np.sum(centred**2, axis=0)
 
 
-def _variance(scatter: np.ndarray, mean: np.ndarray, count: int) -> np.ndarray:
+def _variance(scatter: np.ndarray, largest: np.ndarray, count: int) -> np.ndarray:
+    """Variances, 0 where they are within roundings of numbers as large as `largest`."""
     variance = _diagonal(scatter) / count
-    # The same number over and over may differ from its mean by some roundings.
-    return np.where(variance > (_ROUNDING * mean) ** 2, variance, 0.0)
+    return np.where(variance > (_ROUNDING * largest) ** 2, variance, 0.0)
 
 
 def _diagonal(scatter: np.ndarray) -> np.ndarray:

@@ -2,9 +2,10 @@
 
 import copy
 import logging
+import operator
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pymc.model import Model, modelcontext
@@ -39,6 +40,22 @@ class DeerState(StepMethodState):
     tune: bool
     record: ChainRecord | None
     fresh: bool
+
+
+class _GivenOut(NamedTuple):
+    """The point that PyMC was given last, whose values of this step's variables are views of x."""
+
+    point: Mapping[str, np.ndarray]
+    values: tuple[np.ndarray, ...]
+    x: np.ndarray
+
+    def is_still(self, point: Mapping[str, np.ndarray], position: np.ndarray) -> bool:
+        """Whether `point` is that one, with nothing replaced or written into."""
+        return (
+            point is self.point
+            and all(map(operator.is_, point.values(), self.values))
+            and self.x.tobytes() == position.tobytes()
+        )
 
 
 class DeerStep(BlockedStep):
@@ -85,7 +102,7 @@ class DeerStep(BlockedStep):
         self.tune = True
         self.fresh = True
         self._chain: Chain | None = None
-        self._given_out: Mapping[str, np.ndarray] | None = None
+        self._given_out: _GivenOut | None = None
         self._calibration: Calibration | None = None
         self._compile()
 
@@ -184,15 +201,16 @@ class DeerStep(BlockedStep):
             rng = chain.record.streams.start
             chain.begin(find_start(self.model, self.solver, point, params, rng), params)
             self.fresh = False
-        elif not (self._alone and point is self._given_out):
-            x = self.density.layout.ravel(point, self.density.dtype)
-            if not np.array_equal(x, chain.position):
-                chain.move(x)
+        elif not self._is_where_it_was(point, chain.position):
+            chain.move(self.density.layout.ravel(point, self.density.dtype))
         x, stats = chain.next_draw(params, tuning=self.tune, alone=self._alone)
         stats["warning"] = self._warning(stats["warning"], stats.pop("divergence"), point)
+        # The chain's own draws stay out of reach of steps that write into what they are given.
+        x = x.copy()
         moved = self.density.layout.unravel(x)
-        self._given_out = {name: moved.get(name, value) for name, value in point.items()}
-        return self._given_out, [stats]
+        after = {name: moved.get(name, value) for name, value in point.items()}
+        self._given_out = _GivenOut(after, tuple(after.values()), x)
+        return after, [stats]
 
     def stop_tuning(self) -> None:
         self.tune = False
@@ -232,6 +250,14 @@ class DeerStep(BlockedStep):
         """Whether no other step method moves anything between our draws."""
         return len(self.vars) == len(self.model.value_vars)
 
+    def _is_where_it_was(self, point: Mapping[str, np.ndarray], position: np.ndarray) -> bool:
+        """Whether nothing has moved this step's variables since it gave them out."""
+        layout, given, dtype = self.density.layout, self._given_out, self.density.dtype
+        # Quicker than comparing variable by variable, where all of them are views of one array.
+        if given is not None and set(layout.dtypes) == {dtype} and given.is_still(point, position):
+            return True
+        return np.array_equal(layout.ravel(point, dtype), position)
+
     def _warning(
         self, message: Any, divergence: Any, point: Mapping[str, np.ndarray]
     ) -> SamplerWarning | None:
@@ -240,7 +266,7 @@ class DeerStep(BlockedStep):
             return SamplerWarning(WarningType.CONVERGENCE, message, "warn")
         if divergence is None:
             return None
-        source = {**point, **self.density.layout.unravel(divergence)}
+        source = {**point, **self.density.layout.unravel(divergence.copy())}
         text = "The energy error of a transition exceeded 1000 or was not finite."
         kind = WarningType.DIVERGENCE
         return SamplerWarning(kind, text, "debug", divergence_point_source=source)
@@ -255,6 +281,18 @@ class DeerStep(BlockedStep):
                 self.options.sampler,
                 self.backend,
             )
+
+    def __copy__(self) -> "DeerStep":
+        """The same chain, to go on with by itself; the model and what is compiled are shared."""
+        other = object.__new__(type(self))
+        vars(other).update(self.__dict__)
+        other.record = copy.deepcopy(self.record)
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "DeerStep":
+        other = copy.copy(self)
+        other.rng = copy.deepcopy(self.rng, memo)
+        return other
 
     def __getstate__(self) -> dict[str, Any]:
         derived = ("density", "_prepared", "_chain", "_given_out")

@@ -57,10 +57,16 @@ class SolvedStretch:
     """A solved stretch with what its draws need, and the generators as they were after it."""
 
     trajectory: Trajectory
+    params: Sequence[np.ndarray]
     tuning: Tuning
     window: int
     steps_per_draw: int
     streams: Streams
+
+    def assumes(self, params: Sequence[np.ndarray]) -> bool:
+        """Whether it was solved for these values of the density's parameters."""
+        pairs = zip(self.params, params, strict=True)
+        return all(a is b or np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
     @cached_property
     def draws(self) -> np.ndarray:
@@ -137,14 +143,14 @@ class Task:
 
     def solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch by itself."""
-        return self.solved(self.solver.run(self.run, params))
+        return self.solved(self.solver.run(self.run, params), params)
 
     @property
     def run(self) -> Run:
         """What the solver is asked for."""
         return Run(self.start, self.tape, self.tuning, self.streams.probes)
 
-    def solved(self, trajectory: Trajectory) -> SolvedStretch:
+    def solved(self, trajectory: Trajectory, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch that `trajectory` is."""
-        window = self.solver.plan.window
-        return SolvedStretch(trajectory, self.tuning, window, self.steps_per_draw, self.streams)
+        window, steps = self.solver.plan.window, self.steps_per_draw
+        return SolvedStretch(trajectory, params, self.tuning, window, steps, self.streams)

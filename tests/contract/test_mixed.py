@@ -14,6 +14,7 @@ from scipy.stats import norm
 from xarray import DataTree
 
 from pymc_deer import DeerMALA
+from pymc_deer.chain import SolvedStretch
 from pymc_deer.step import DeerStep
 from tests.support import SAMPLERS
 
@@ -47,6 +48,12 @@ def two_steps(sampler: type[DeerStep] = DeerMALA) -> tuple[DeerStep, DeerStep]:
     return new_step(sampler), new_step(sampler)
 
 
+def keep_stale_draws(monkeypatch: pytest.MonkeyPatch, sampler: type[DeerStep] = DeerMALA) -> None:
+    """Break the sampler: it solves ahead beside other steps, and never looks at what they did."""
+    monkeypatch.setattr(sampler, "_alone", True)
+    monkeypatch.setattr(SolvedStretch, "assumes", lambda stretch, params: True)
+
+
 def drive(step: DeerStep, point: dict, n: int) -> dict:
     for _ in range(n):
         point, _ = step.step(point)
@@ -76,7 +83,7 @@ def test_change_of_another_variable_is_followed(sampler: type[DeerStep]) -> None
 def test_that_check_finds_draws_that_outlived_their_condition(
     monkeypatch: pytest.MonkeyPatch, sampler: type[DeerStep]
 ) -> None:
-    monkeypatch.setattr(sampler, "_alone", True)
+    keep_stale_draws(monkeypatch, sampler)
     with pytest.raises(AssertionError):
         check_conditioning_is_followed(sampler)
 
@@ -177,7 +184,7 @@ def test_beside_a_step_for_a_discrete_variable(
 
 
 def test_stale_draws_would_bias_the_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DeerMALA, "_alone", True)
+    keep_stale_draws(monkeypatch)
     with pytest.raises(AssertionError):
         check_mixture(sample())
 

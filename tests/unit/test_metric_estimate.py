@@ -107,6 +107,36 @@ def test_coordinate_that_never_moved_keeps_its_scale(kind: MetricKind) -> None:
 
 
 @pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_flat_direction_keeps_its_scale(kind: MetricKind) -> None:
+    """Whitening mixes roundings of the other gradients into one that is 0."""
+    rng = np.random.default_rng(6)
+    root = np.tril(rng.normal(size=(SIZE, SIZE)), -1) + np.eye(SIZE)
+    root[2, :], root[:, 2] = 0.0, 0.0
+    precision = np.linalg.pinv(root @ root.T)
+    precision[2, :], precision[:, 2] = 0.0, 0.0
+    metric = identity_metric(kind, SIZE)
+    for _ in range(4):
+        x = rng.normal(size=(80, SIZE)) @ root.T
+        x[:, 2] = rng.uniform(size=80)
+        factor = np.diag(metric.factor) if kind == "diag" else metric.factor
+        z = np.array([metric.to_z(row) for row in x])
+        metric = estimate_metric(Moments.of(z, -(x @ precision) @ factor, kind), metric)
+    scales = metric.factor if kind == "diag" else np.diag(metric.factor)
+    assert scales[2] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("weak", [1e-3, 1e-8, 1e-12])
+def test_a_nearly_flat_direction_leaves_the_metric_positive_definite(weak: float) -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        z = rng.normal(size=(80, SIZE)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(SIZE)).T
+        g = -z + rng.normal(size=z.shape)
+        g[:, 1] *= weak
+        metric = estimate_metric(Moments.of(z, g, "dense"), identity_metric("dense", SIZE))
+        assert (np.diag(metric.factor) > 0).all()
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
 def test_nothing_moved_changes_nothing(kind: MetricKind) -> None:
     start = identity_metric(kind, SIZE)
     still = np.zeros((10, SIZE))
