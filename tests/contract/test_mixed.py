@@ -1,25 +1,37 @@
 """Deer steps beside others: draws solved ahead must not outlive what they assume."""
 
 import copy
+import itertools
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
+import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
-from numpy.testing import assert_allclose
-from pymc.step_methods.compound import CompoundStep
+from numpy.testing import assert_allclose, assert_array_equal
+from pymc.step_methods.compound import BlockedStep, CompoundStep
+from pymc.util import get_value_vars_from_user_vars
+from scipy.special import logit
 from scipy.stats import norm
 from xarray import DataTree
 
-from pymc_deer import DeerMALA
+from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.chain import SolvedStretch
 from pymc_deer.step import DeerStep
-from tests.support import SAMPLERS
+from tests import support
+from tests.support import BACKENDS, SAMPLERS
 
 BOTH_SAMPLERS = pytest.mark.parametrize("sampler", SAMPLERS)
 SEED = 20_250_104
+SHORT = {
+    "cores": 1,
+    "random_seed": SEED,
+    "progressbar": False,
+    "compute_convergence_checks": False,
+}
 
 
 def chained() -> pm.Model:
@@ -225,3 +237,291 @@ def test_one_step_for_each_variable() -> None:
     assert idata["posterior"]["x"].shape == (2, 20)
     assert len(np.unique(idata["posterior"]["x"].values)) > 20
     assert model is step.methods[0].model
+
+
+class Reflection(BlockedStep):
+    """x to -x in place: another step that moves a variable of ours, and tells nobody."""
+
+    name = "reflection"
+
+    def __init__(self, vars: Any, **pymc: Any) -> None:
+        self.vars = get_value_vars_from_user_vars(vars, pymc["model"])
+
+    def step(self, point: Any) -> tuple[dict, list[dict]]:
+        for var in self.vars:
+            point[var.name] *= -1
+        return point, [{}]
+
+
+def check_reflections_are_followed() -> None:
+    """With steps too small to see, all that moves x is the other step."""
+    with pm.Model() as model:
+        x = pm.Normal("x", shape=2)
+        fixed = {"metric": np.ones(2), "step_size": 1e-12, "steps_per_draw": 1}
+        step = DeerMALA(backend="jax", window=1, **fixed)
+        other = Reflection([x], model=model)
+    both = CompoundStep([step, other])
+    both.setup_chain(np.random.default_rng(1), 0, 20)
+    point, found = model.initial_point(), []
+    for _ in range(6):
+        point, _ = both.step(point)
+        found.append(point["x"].copy())
+    assert step.record is not None
+    assert np.abs(found[0]).min() > 0.01
+    for before, after in itertools.pairwise(found):
+        assert_allclose(after, -before, atol=1e-9)
+
+
+def test_a_step_that_writes_into_our_variables_is_followed() -> None:
+    check_reflections_are_followed()
+
+
+def test_that_check_finds_a_step_that_trusts_the_point_it_gave_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(DeerMALA, "_is_where_it_was", lambda step, point, position: True)
+    with pytest.raises(AssertionError):
+        check_reflections_are_followed()
+
+
+def check_new_data_is_followed() -> None:
+    """Data that a callback sets in the middle of a stretch decides the draws after it."""
+    with pm.Model():
+        centre = pm.Data("centre", 0.0)
+        pm.Normal("x", centre, 1.0)
+        step = DeerMALA(backend="jax", step_size=0.7, metric=np.ones(1), steps_per_draw=5)
+
+    def callback(trace: Any, draw: Any) -> None:
+        if draw.draw_idx == 9:
+            pm.set_data({"centre": 100.0}, model=step.model)
+
+    idata = support.sample(step, draws=40, tune=0, chains=1, callback=callback)
+    x = idata["posterior"]["x"].values[0]
+    assert np.abs(x[:10]).max() < 10
+    assert x[25:].mean() == pytest.approx(100.0, abs=2.0)
+
+
+def test_data_set_while_sampling_is_followed() -> None:
+    check_new_data_is_followed()
+
+
+def test_that_check_finds_draws_for_the_old_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SolvedStretch, "assumes", lambda stretch, params: True)
+    with pytest.raises(AssertionError):
+        check_new_data_is_followed()
+
+
+def clusters(n: int) -> np.ndarray:
+    """n observations of two overlapping clusters."""
+    rng = np.random.default_rng(8)
+    return rng.normal(np.where(rng.random(n) < 0.35, 1.0, -1.0), 1.0)
+
+
+def indicators(y: np.ndarray) -> pm.Model:
+    """A mixture of two normals with an indicator for each observation."""
+    with pm.Model() as model:
+        weight = pm.Beta("weight", 2.0, 2.0)
+        mu = pm.Normal("mu", [-1.0, 1.0], 0.7, shape=2)
+        k = pm.Bernoulli("k", weight, shape=len(y))
+        pm.Normal("y", mu[k], 1.0, observed=y)
+    return model
+
+
+def marginalised(y: np.ndarray) -> pm.Model:
+    """The same with the indicators summed out."""
+    with pm.Model() as model:
+        weight = pm.Beta("weight", 2.0, 2.0)
+        mu = pm.Normal("mu", [-1.0, 1.0], 0.7, shape=2)
+        parts = [pm.Normal.dist(mu[0], 1.0), pm.Normal.dist(mu[1], 1.0)]
+        pm.Mixture("y", pm.math.stack([1.0 - weight, weight]), parts, observed=y)
+    return model
+
+
+class Grid(NamedTuple):
+    """Values by name on a grid, and the posterior probability of each point."""
+
+    values: dict[str, np.ndarray]
+    probability: np.ndarray
+
+    def mean(self, values: np.ndarray) -> float:
+        return float(np.sum(self.probability * values))
+
+    def centred(self, name: str) -> np.ndarray:
+        return self.values[name] - self.mean(self.values[name])
+
+
+@cache
+def quadrature(n: int) -> Grid:
+    """The marginalised posterior and the indicators' probabilities, by sums over a grid."""
+    y, size = clusters(n), 61
+    weight = np.linspace(0.0, 1.0, size + 2)[1:-1][:, None, None]
+    low = np.linspace(-3.5, 1.5, size)[None, :, None]
+    high = np.linspace(-1.5, 3.5, size)[None, None, :]
+    logp = np.log(weight * (1 - weight)) - ((low + 1) ** 2 + (high - 1) ** 2) / (2 * 0.7**2)
+    shares = []
+    for value in y:
+        each = [(1 - weight) * norm.pdf(value, low), weight * norm.pdf(value, high)]
+        total = each[0] + each[1]
+        logp = logp + np.log(total)
+        shares.append(each[1] / total)
+    probability = np.exp(logp - logp.max())
+    probability /= probability.sum()
+    values = {"weight": weight, "low": low, "high": high}
+    values |= {f"k{i}": share for i, share in enumerate(shares)}
+    return Grid(values | {"k": sum(shares) / n}, probability)
+
+
+def test_the_grid_is_that_of_the_marginalised_model() -> None:
+    grid = quadrature(8)
+    logp = marginalised(clusters(8)).compile_logp(jacobian=False, mode="FAST_COMPILE")
+    found = []
+    for at in ((10, 30, 20), (30, 25, 40), (50, 40, 35)):
+        weight = grid.values["weight"][at[0], 0, 0]
+        mu = [grid.values["low"][0, at[1], 0], grid.values["high"][0, 0, at[2]]]
+        point = {"weight_logodds__": logit(weight), "mu": np.array(mu)}
+        found.append(np.log(grid.probability[at]) - logp(point))
+    assert_allclose(found, found[0], rtol=1e-10)
+
+
+def check_indicators(idata: DataTree, n: int) -> None:
+    """Means, variances, and covariances of parameters with the indicators, against exact ones.
+
+    Within 4.5 Monte Carlo standard errors, for all of them at once.
+    """
+    posterior, grid = idata["posterior"], quadrature(n)
+    mu, k = posterior["mu"].values, posterior["k"].values
+    draws = {"weight": posterior["weight"].values, "low": mu[..., 0], "high": mu[..., 1]}
+    share = k.mean(axis=-1) - grid.mean(grid.values["k"])
+
+    def check(found: np.ndarray, expected: float, least: float = 0.0) -> None:
+        error = max(float(az.mcse(found)), least)
+        assert found.mean() == pytest.approx(expected, abs=4.5 * error)
+
+    for name, values in draws.items():
+        mean, centred = grid.mean(grid.values[name]), grid.centred(name)
+        check(values, mean)
+        check((values - mean) ** 2, grid.mean(centred**2))
+        # Parameters that lag behind the indicators would lose this.
+        check((values - mean) * share, grid.mean(centred * grid.centred("k")))
+    for i in range(n):
+        mean = grid.mean(grid.values[f"k{i}"])
+        # Of an indicator that hardly ever moves, the draws cannot tell the error.
+        check(k[..., i].astype(float), mean, np.sqrt(mean * (1 - mean) / (k[..., i].size / 10)))
+
+
+def sample_indicators(
+    n: int, backend: str, sampler: type[DeerStep] = DeerMALA, **changes: Any
+) -> DataTree:
+    with indicators(clusters(n)) as model:
+        step = sampler([model["weight"], model["mu"]], backend=backend)
+        # In this order: indicators drawn last would fit whatever parameters they are drawn for.
+        return pm.sample(
+            step=[pm.BinaryGibbsMetropolis([model["k"]]), step],
+            **{**SHORT, "draws": 1500, "tune": 300, "chains": 2, **changes},
+        )
+
+
+def test_indicators_give_the_marginalised_posterior() -> None:
+    check_indicators(sample_indicators(8, "jax"), 8)
+
+
+def test_stale_draws_would_bias_the_indicators(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_stale_draws(monkeypatch)
+    # Few draws ahead would only slow the chain down: so many are clearly wrong.
+    monkeypatch.setattr("pymc_deer.calibration._CAPACITY", 2**15)
+    with pytest.raises(AssertionError):
+        check_indicators(sample_indicators(8, "jax"), 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@BOTH_SAMPLERS
+def test_many_indicators_give_the_marginalised_posterior(
+    backend: str, sampler: type[DeerStep]
+) -> None:
+    """In worker processes besides, where points are views of shared memory."""
+    idata = sample_indicators(40, backend, sampler, draws=4000, cores=2, mp_ctx="forkserver")
+    check_indicators(idata, 40)
+
+
+LINKED = np.array([[1.0, 0.8, 0.3], [0.8, 1.0, 0.5], [0.3, 0.5, 1.0]])
+
+
+def linked() -> pm.Model:
+    """Three correlated variables, so that each step conditions on what the others move."""
+    precision = np.linalg.inv(LINKED)
+    with pm.Model() as model:
+        a, b, c = (pm.Flat(name) for name in "abc")
+        x = pt.stack([a, b, c])
+        pm.Potential("joint", -0.5 * x @ precision @ x)
+    return model
+
+
+def check_linked(idata: DataTree) -> None:
+    draws = np.stack([idata["posterior"][name].values for name in "abc"], axis=-1)
+    for i, j in itertools.combinations_with_replacement(range(3), 2):
+        product = draws[..., i] * draws[..., j]
+        error = float(az.mcse(product))
+        assert product.mean() == pytest.approx(LINKED[i, j], abs=4 * error), (i, j)
+
+
+Others = Callable[[pm.Model, str], list]
+
+
+def assigned_nuts(model: pm.Model, backend: str) -> list:
+    return []
+
+
+def slices(model: pm.Model, backend: str) -> list:
+    return [pm.Slice([model["b"]]), pm.Slice([model["c"]])]
+
+
+def more_blocks(model: pm.Model, backend: str) -> list:
+    paths = DeerHMC([model["c"]], backend=backend, n_leapfrog=3)
+    return [DeerMALA([model["b"]], backend=backend), paths]
+
+
+@pytest.mark.parametrize(
+    ("backend", "others"),
+    [
+        pytest.param(backend, others, marks=pytest.mark.slow if others is assigned_nuts else ())
+        for backend in BACKENDS
+        for others in (slices, more_blocks, assigned_nuts)
+    ],
+)
+def test_blocks_have_the_joint_posterior(backend: str, others: Others) -> None:
+    with linked() as model:
+        first = DeerMALA([model["a"]], backend=backend)
+        options = {**SHORT, "draws": 1500, "tune": 300, "chains": 1}
+        idata = pm.sample(step=[first, *others(model, backend)], **options)
+    check_linked(idata)
+
+
+def test_draws_beside_others_are_inner_trajectories_solved_in_windows() -> None:
+    fixed = {"metric": np.ones(1), "step_size": 0.5, "steps_per_draw": 12, "backend": "jax"}
+    found = []
+    for window in (1, 4):
+        with linked() as model:
+            step = DeerMALA([model["a"]], window=window, curvature=1.5, **fixed)
+            others = [pm.Slice([model["b"]]), pm.Slice([model["c"]])]
+            options = {**SHORT, "draws": 50, "tune": 0, "chains": 1}
+            found.append(pm.sample(step=[step, *others], **options))
+    one, four = found
+    stats = four["sample_stats"]
+    assert (stats["n_transitions"] == 12).all()
+    assert (stats["window"] == 4).all()
+    assert (stats["sweeps"] >= 3).all()
+    for name in "abc":
+        assert_allclose(one["posterior"][name], four["posterior"][name], rtol=1e-4, atol=1e-4)
+
+
+def test_blocks_follow_their_seed() -> None:
+    with linked() as model:
+        steps = [DeerMALA([model[name]], backend="jax") for name in "abc"]
+        options = {**SHORT, "draws": 20, "tune": 20, "chains": 2}
+        one, two = (pm.sample(step=steps, **options) for _ in range(2))
+    for name in "abc":
+        assert_array_equal(one["posterior"][name], two["posterior"][name])
+    # Nor do the blocks share their noise.
+    draws = [np.diff(one["posterior"][name].values).ravel() for name in "abc"]
+    assert np.abs(np.corrcoef(draws) - np.eye(3)).max() < 0.9

@@ -1,0 +1,344 @@
+"""PyMC's features beside DeerMALA; `docs/pymc_features.md` names a test for each."""
+
+import copy
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pymc.exceptions import ImputationWarning
+from pymc.logprob.transforms import Transform
+
+from pymc_deer import DeerMALA
+from pymc_deer.step import DeerStep
+from tests.support import BACKENDS, sample
+
+Y = np.array([0.4, 1.9, 1.1])
+MEAN, DEVIATION = Y.sum() / 4, np.sqrt(1 / 4)
+"""Posterior of mu ~ N(0, 1) after y ~ N(mu, 1): the models below all say this, each its own way."""
+
+
+def potential() -> pm.Model:
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Potential("likelihood", -0.5 * pt.sum((Y - mu) ** 2))
+    return model
+
+
+def custom_logp() -> pm.Model:
+    def logp(value: Any, mu: Any) -> Any:
+        return -0.5 * (value - mu) ** 2
+
+    with pm.Model() as model:
+        mu = pm.CustomDist("mu", 0.0, logp=logp)
+        pm.CustomDist("y", mu, logp=logp, observed=Y)
+    return model
+
+
+def custom_dist() -> pm.Model:
+    """PyMC derives the logp of a log-normal from its random graph."""
+
+    def dist(mu: Any, size: Any) -> Any:
+        return pm.math.exp(pm.Normal.dist(mu, 1.0, size=size))
+
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.CustomDist("y", mu, dist=dist, observed=np.exp(Y))
+    return model
+
+
+class Cubic(Transform):
+    """A user's own: the line, stretched."""
+
+    name = "cubic"
+
+    def forward(self, value: Any, *inputs: Any) -> Any:
+        # The root of u + u^3 = value.
+        half = value / 2
+        root = pt.sqrt(half**2 + 1 / 27)
+        return pt.sign(half + root) * pt.abs(half + root) ** (1 / 3) + (
+            pt.sign(half - root) * pt.abs(half - root) ** (1 / 3)
+        )
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        return value + value**3
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        return pt.log1p(3 * value**2)
+
+
+def own_transform() -> pm.Model:
+    with pm.Model() as model:
+        mu = pm.Normal("mu", transform=Cubic())
+        pm.Normal("y", mu, 1.0, observed=Y)
+    return model
+
+
+def own_default_transform() -> pm.Model:
+    with pm.Model() as model:
+        mu = pm.Normal("mu", default_transform=Cubic())
+        pm.Normal("y", mu, 1.0, observed=Y)
+    return model
+
+
+def without_transform() -> pm.Model:
+    """A bounded variable as it is, beside which the density is flat."""
+    with pm.Model() as model:
+        pm.Uniform("flat", 0.0, 1.0, default_transform=None)
+        mu = pm.Normal("mu")
+        pm.Normal("y", mu, 1.0, observed=Y)
+    return model
+
+
+def masked() -> pm.Model:
+    values = np.ma.masked_invalid(np.array([*Y, np.nan]))
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        with pytest.warns(ImputationWarning, match="missing values"):
+            pm.Normal("y", mu, 1.0, observed=values)
+    return model
+
+
+def nan() -> pm.Model:
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        with pytest.warns(ImputationWarning, match="missing values"):
+            pm.Normal("y", mu, 1.0, observed=np.array([*Y, np.nan]))
+    return model
+
+
+def intervened() -> pm.Model:
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        sigma = pm.Exponential("sigma", 1.0)
+        pm.Normal("y", mu, sigma, observed=Y)
+    return pm.do(model, {"sigma": 1.0})
+
+
+def observed_afterwards() -> pm.Model:
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Normal("y", mu, 1.0, shape=3)
+    return pm.observe(model, {"y": Y})
+
+
+def nested() -> pm.Model:
+    with pm.Model() as model:
+        with pm.Model(name="inner"):
+            mu = pm.Normal("mu")
+        pm.Normal("y", mu, 1.0, observed=Y)
+    return model
+
+
+MODELS: tuple[Callable[[], pm.Model], ...] = (
+    potential,
+    custom_logp,
+    custom_dist,
+    own_transform,
+    own_default_transform,
+    without_transform,
+    masked,
+    nan,
+    intervened,
+    observed_afterwards,
+    nested,
+)
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "backend",
+    [pytest.param(name, marks=() if name == "jax" else pytest.mark.slow) for name in BACKENDS],
+)
+def test_model_has_its_posterior(make: Callable[[], pm.Model], backend: str) -> None:
+    with make():
+        step = DeerMALA(backend=backend, window=1)
+    posterior = sample(step, draws=600, tune=300)["posterior"]
+    mu = posterior["inner::mu" if make is nested else "mu"].values
+    error = float(az.mcse(mu))
+    assert error < 0.05
+    assert mu.mean() == pytest.approx(MEAN, abs=4 * error)
+    assert mu.std() == pytest.approx(DEVIATION, rel=0.15)
+    if make in (masked, nan):
+        # What was not observed is predicted.
+        assert posterior["y_unobserved"].shape == (2, 600, 1)
+        assert posterior["y_unobserved"].std() == pytest.approx(np.sqrt(1.25), rel=0.15)
+        assert_array_equal(posterior["y"].values[0, 0, :3], Y)
+    if make is without_transform:
+        flat = posterior["flat"].values
+        assert 0 < flat.min() < 0.1
+        assert 0.9 < flat.max() < 1
+        assert flat.std() == pytest.approx(np.sqrt(1 / 12), rel=0.15)
+
+
+def test_zero_sum_normal_sums_to_zero() -> None:
+    y = np.array([-1.0, 0.5, 2.0, -0.3])
+    with pm.Model(coords={"group": list("abcd")}):
+        effect = pm.ZeroSumNormal("effect", dims="group")
+        pm.Normal("y", effect, 1.0, observed=y, dims="group")
+        step = DeerMALA(backend="jax", window=1)
+    effect = sample(step, draws=600, tune=300)["posterior"]["effect"]
+    assert effect.dims == ("chain", "draw", "group")
+    assert_allclose(effect.sum("group"), 0.0, atol=1e-10)
+    # Prior and likelihood count alike in each direction that sums to 0.
+    assert_allclose(effect.mean(("chain", "draw")), (y - y.mean()) / 2, atol=0.15)
+
+
+def test_nested_variables_are_chosen_by_their_full_name() -> None:
+    with nested() as model:
+        pm.Normal("other")
+        step = DeerMALA(["inner::mu"], backend="jax", window=1)
+    assert [var.name for var in step.vars] == ["inner::mu"]
+    assert step.model is model
+
+
+@cache
+def line() -> DeerStep:
+    """A regression with data, dimensions and a deterministic, compiled once for many runs."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=12)
+    with pm.Model(coords={"time": np.arange(2000, 2012)}):
+        features = pm.Data("x", x, dims="time")
+        slope = pm.Normal("slope", 0.0, 2.0)
+        sigma = pm.HalfNormal("sigma", 1.0)
+        mean = pm.Deterministic("mean", slope * features, dims="time")
+        observed = 1.5 * x + 0.5 * rng.normal(size=12)
+        pm.Normal("y", mean, sigma, observed=observed, dims="time")
+        step = DeerMALA(backend="jax", window=1)
+    assert isinstance(step, DeerStep)
+    return step
+
+
+def test_coordinates_come_from_the_model_and_from_idata_kwargs() -> None:
+    idata = sample(line())
+    assert list(idata["posterior"]["mean"]["time"].values) == list(range(2000, 2012))
+    years = {"time": np.arange(1900, 1912)}
+    idata = sample(line(), idata_kwargs={"coords": years})
+    assert list(idata["posterior"]["mean"]["time"].values) == list(range(1900, 1912))
+
+
+def test_log_likelihood_prediction_and_loo() -> None:
+    with pytest.warns(FutureWarning, match="log_likelihood"):
+        idata = sample(line(), draws=200, tune=200, idata_kwargs={"log_likelihood": True})
+    posterior, model = idata["posterior"], line().model
+    y = model["y"].owner and model.rvs_to_values[model["y"]].eval()
+    deviation = (y - posterior["mean"]) / posterior["sigma"]
+    expected = -0.5 * deviation**2 - np.log(posterior["sigma"] * np.sqrt(2 * np.pi))
+    found = idata["log_likelihood"]["y"]
+    assert_allclose(found, expected.transpose(*found.dims), rtol=1e-8)
+
+    with model:
+        later = pm.compute_log_likelihood(
+            sample(line(), draws=200, tune=200), progressbar=False, extend_inferencedata=False
+        )
+        pm.sample_posterior_predictive(
+            idata, extend_inferencedata=True, progressbar=False, random_seed=1
+        )
+    assert_allclose(later["y"], found, rtol=1e-8)
+    loo = az.loo(idata)
+    assert loo.n_data_points == 12
+    assert np.isfinite(loo.elpd)
+    assert idata["posterior_predictive"]["y"].dims == ("chain", "draw", "time")
+    assert float(abs(idata["posterior_predictive"]["y"] - posterior["mean"]).mean()) < 1.0
+
+
+def test_data_set_after_sampling_moves_predictions() -> None:
+    step = line()
+    idata = sample(step)
+    before = step.model["x"].get_value()
+    with step.model:
+        pm.set_data({"x": np.full(12, 100.0)})
+        found = pm.sample_posterior_predictive(idata, progressbar=False, random_seed=1)
+        pm.set_data({"x": before})
+    assert float(found["posterior_predictive"]["y"].mean()) > 100.0
+
+
+def test_multitrace() -> None:
+    with pytest.warns(FutureWarning, match="return_inferencedata"):
+        trace = sample(line(), return_inferencedata=False)
+    idata = sample(line())
+    assert trace.nchains == 2
+    assert len(trace) == 20
+    for chain in range(2):
+        values = trace.get_values("slope", chains=chain)
+        assert_array_equal(values, idata["posterior"]["slope"].values[chain])
+    assert_array_equal(
+        trace.get_sampler_stats("acceptance_rate", chains=0).ravel(),
+        idata["sample_stats"]["acceptance_rate"].values[0],
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "bars", "statistics"),
+    [
+        (False, 0, False),
+        (True, 2, True),
+        ("combined", 1, False),
+        ("split", 2, False),
+        ("combined+stats", 1, True),
+        ("stats+combined", 1, True),
+        ("split+stats", 2, True),
+        ("stats+split", 2, True),
+    ],
+)
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside Slice"])
+def test_progress_bar(
+    option: bool | str,
+    bars: int,
+    statistics: bool,
+    beside: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    step = [half_of_line(), pm.Slice([line().model["sigma"]], model=line().model)]
+    with line().model:
+        pm.sample(
+            step=step if beside else line(),
+            draws=5,
+            tune=5,
+            chains=2,
+            cores=1,
+            random_seed=1,
+            progressbar=option,
+            compute_convergence_checks=False,
+        )
+    shown = capsys.readouterr().out
+    assert ("Draw" in shown) == (bars > 0)
+    for column in ("Step size", "Accept", "Window", "Sweeps/1000"):
+        assert (column in shown) == statistics
+    assert shown.count("━━━ ") >= bars
+    assert (f" {10 if bars == 1 else 5} " in shown) == (bars > 0)
+
+
+@cache
+def half_of_line() -> DeerStep:
+    model = line().model
+    step = DeerMALA([model["slope"]], model=model, backend="jax")
+    assert isinstance(step, DeerStep)
+    return step
+
+
+def test_quiet_says_nothing(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        sample(line(), quiet=True, progressbar=True, compute_convergence_checks=True, draws=200)
+    assert capsys.readouterr().out == ""
+    assert not [r for r in caplog.records if r.name.startswith("pymc")]
+    with caplog.at_level(logging.INFO):
+        sample(line())
+    assert "DeerMALA: [slope, sigma]" in caplog.text
+
+
+def test_another_models_step_is_refused_by_pymc() -> None:
+    with pm.Model():
+        pm.Normal("slope")
+        with pytest.raises(ValueError, match="is not a value variable in the model"):
+            pm.sample(step=copy.copy(line()), progressbar=False)
