@@ -49,6 +49,8 @@ class ChainRecord:
         How many times the window was narrowed because its sweeps ran out.
     warned
         Whether the user has been told that windows were too wide.
+    kept
+        Batch means of the draws after warm-up.
     """
 
     x: np.ndarray

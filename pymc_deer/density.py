@@ -72,7 +72,7 @@ class Layout:
         return np.concatenate([np.asarray(point[n], dtype=dtype).ravel() for n in self.names])
 
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Values by name, each in its own shape and dtype; views of x where the dtype is its own."""
+        """Values by name, each in its own shape and dtype: views of x where x is of that dtype."""
         ends = self.offsets[1:]
         columns = (self.names, self.shapes, self.dtypes, self.offsets[:-1], ends)
         return {

@@ -227,9 +227,12 @@ class DeerStep(BlockedStep):
             TextColumn("{task.fields[step_size]:0.3f}", table_column=Column("Step size", ratio=1)),
             TextColumn("{task.fields[acceptance]:0.2f}", table_column=Column("Accept", ratio=1)),
             TextColumn("{task.fields[window]}", table_column=Column("Window", ratio=1)),
-            TextColumn("{task.fields[sweeps]:0.0f}", table_column=Column("Sweeps/1000", ratio=1)),
+            TextColumn(
+                "{task.fields[sweeps_per_1000]:0.0f}", table_column=Column("Sweeps/1000", ratio=1)
+            ),
         ]
-        names = ("step_size", "acceptance", "window", "sweeps")
+        # Marimo makes its column headings of these.
+        names = ("step_size", "acceptance", "window", "sweeps_per_1000")
         return columns, {name: [0] * n_chains for name in names}
 
     @staticmethod
@@ -239,7 +242,7 @@ class DeerStep(BlockedStep):
                 "step_size": stats["step_size"],
                 "acceptance": stats["acceptance_rate"],
                 "window": stats["window"],
-                "sweeps": 1000 * stats["sweeps"] / stats["n_transitions"],
+                "sweeps_per_1000": 1000 * stats["sweeps"] / stats["n_transitions"],
                 "failing": stats["diverging"] and not stats["tune"],
             }
 

@@ -4,6 +4,7 @@ import copy
 import logging
 from collections.abc import Callable
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import arviz as az
@@ -323,6 +324,20 @@ def half_of_line() -> DeerStep:
     step = DeerMALA([model["slope"]], model=model, backend="jax")
     assert isinstance(step, DeerStep)
     return step
+
+
+def test_every_progress_column_has_its_value() -> None:
+    step = line()
+    step.setup_chain(np.random.default_rng(0), 0, 1)
+    _, [stats] = step.step(step.model.initial_point())
+    columns, first = step._progressbar_config(2)
+    [update] = step._make_progressbar_update_functions()
+    shown = update(stats)
+    assert set(shown) == {*first, "failing"}
+    assert [len(values) for values in first.values()] == [2] * len(columns)
+    fields = SimpleNamespace(fields=shown)
+    for column in columns:
+        assert column.text_format.format(task=fields)
 
 
 def test_quiet_says_nothing(

@@ -1,8 +1,15 @@
 """State: a chain that is stored and restored, or moved to another process, goes on unchanged."""
 
 import copy
+import gc
+import os
+import tracemalloc
+import weakref
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -12,6 +19,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from pymc_deer import DeerMALA
+from pymc_deer.backends.base import Solver
+from pymc_deer.chain import Chain
+from pymc_deer.density import Density
 from pymc_deer.examples import eight_schools
 from pymc_deer.step import DeerStep
 from tests.support import BACKENDS, SAMPLERS
@@ -139,7 +149,7 @@ def test_chain_does_not_depend_on_those_before_it(backend: str, sampler: type[De
     assert_same(run(step, begin(step), 0, TUNE + 4), first)
 
 
-def sample(step: DeerStep) -> np.ndarray:
+def sample(step: DeerStep, name: str = "x") -> np.ndarray:
     with step.model:
         idata = pm.sample(
             step=step,
@@ -151,7 +161,7 @@ def sample(step: DeerStep) -> np.ndarray:
             progressbar=False,
             compute_convergence_checks=False,
         )
-    return idata["posterior"]["x"].to_numpy()
+    return idata["posterior"][name].to_numpy()
 
 
 def test_data_set_between_runs_is_honoured() -> None:
@@ -206,3 +216,198 @@ def test_single_precision_solves_ahead_too(window: int) -> None:
             point, _ = step.step(point)
             assert step.record.handed_out == i
     assert point["x"].dtype == "float32"
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("copy_of", [copy.copy, copy.deepcopy])
+def test_copies_share_what_is_compiled_and_go_their_own_ways(
+    copy_of: Callable[[DeerStep], DeerStep], window: int
+) -> None:
+    step = compiled_step("jax", window)
+    last = run(step, begin(step), 0, TUNE + 7)[-1]
+    copied = copy_of(step)
+    assert copied.solver is step.solver
+    assert copied.model is step.model
+    expected = run(step, last, TUNE + 7, 6)
+    assert_same(run(copied, last, TUNE + 7, 6), expected)
+    # A chain of the copy leaves the original where it is.
+    there = step.sampling_state
+    run(copied, begin(copied), 0, 3)
+    found = run(step, expected[-1], TUNE + 13, 4)
+    step.sampling_state = there
+    assert_same(run(step, expected[-1], TUNE + 13, 4), found)
+    assert_array_equal(sample(copied, "eta"), sample(step, "eta"))
+
+
+def test_restored_chain_warns_as_it_would_have() -> None:
+    """What the chain knows of its mixing belongs to its state."""
+    with pm.Model() as model:
+        pm.Normal("x", shape=2)
+        fixed = {"metric": np.array([1.0, 1e-4]), "steps_per_draw": 1, "step_size": 0.5}
+        step = DeerMALA(backend="jax", window=1, **fixed)
+    step.setup_chain(np.random.default_rng(0), 0, 2000)
+    point, warnings = model.initial_point(), []
+    for i in range(2000):
+        if i == 1900:
+            step.sampling_state = step.sampling_state
+        point, [stats] = step.step(point)
+        warnings += [stats["warning"]] if stats["warning"] else []
+    assert len(warnings) == 1
+    assert "The 2000 draws of this chain are worth about" in warnings[0].message
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the graphs that are compiled from now on, model by model and program by program."""
+    found: list[str] = []
+    for module in ("jax", "numba"):
+        backend = import_module(f"pymc_deer.backends.{module}")
+        for build in ("build_sequential", "build_sweep"):
+            original = getattr(backend, build)
+
+            def counted(*arguments: Any, _original: Any = original, **options: Any) -> Any:
+                found.append(_original.__name__)
+                return _original(*arguments, **options)
+
+            monkeypatch.setattr(backend, build, counted)
+    return found
+
+
+def unmeasured(backend: str, window: int) -> DeerStep:
+    step = DeerMALA(backend=backend, window=window, curvature=1.5, jacobian="secant")
+    assert isinstance(step, DeerStep)
+    return step
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_compiles_once(backend: str, compiled: list[str]) -> None:
+    """One program of each kind for a model, a window and a backend, when the step is made."""
+    with pm.Model() as model:
+        x = pm.Data("y", 1.0)
+        pm.Normal("x", x, shape=2)
+        step = unmeasured(backend, 1)
+        assert compiled == ["build_sequential"]
+        compiled.clear()
+        for centre in (0.0, 5.0):
+            pm.set_data({"y": centre})
+            sample(step)
+        copies = [copy.copy(step), copy.deepcopy(step)]
+        state = step.sampling_state
+        step.sampling_state = state
+        sample(copies[1])
+    assert model is step.model
+    assert compiled == []
+
+
+def test_a_windowed_step_compiles_its_sweep_once(compiled: list[str]) -> None:
+    with pm.Model():
+        pm.Normal("x", shape=2)
+        step = unmeasured("jax", 16)
+    # Two forms of the batch may be tried; single steps wait until they are needed.
+    assert set(compiled) <= {"build_sweep", "build_sequential"}
+    n_made = len(compiled)
+    for _ in range(3):
+        sample(step)
+    assert len(compiled) - n_made <= 1
+    before = len(compiled)
+    sample(step)
+    assert len(compiled) == before
+
+
+def live(cls: type) -> int:
+    gc.collect()
+    return sum(issubclass(type(thing), cls) for thing in gc.get_objects())
+
+
+def traced_growth(work: Callable[[], object], n: int) -> float:
+    """Bytes that Python holds more after each of n runs, beyond the first few."""
+    for _ in range(3):
+        work()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(n):
+            work()
+        gc.collect()
+        return (tracemalloc.get_traced_memory()[0] - before) / n
+    finally:
+        tracemalloc.stop()
+
+
+def small_step(backend: str = "jax") -> DeerStep:
+    with pm.Model():
+        pm.Normal("x", shape=1000)
+        step = DeerMALA(backend=backend, window=1, metric="diag")
+    assert isinstance(step, DeerStep)
+    return step
+
+
+# Of a run, its 40 draws of 1000 numbers, its stretches and its adaptation each take more.
+KEPT = 200_000
+
+
+def test_runs_leave_nothing_behind() -> None:
+    step = small_step()
+    assert traced_growth(lambda: sample(step), 5) < KEPT
+
+
+def test_that_check_finds_runs_that_leave_their_draws() -> None:
+    step, left = small_step(), []
+    assert traced_growth(lambda: left.append(sample(step)), 5) > KEPT
+
+
+def check_steps_are_forgotten() -> None:
+    """A step made in a loop goes, and its model, its chains and its programs with it."""
+    kinds = (DeerStep, Solver, Chain, Density, pm.Model)
+    before = [live(kind) for kind in kinds]
+    left = []
+    for _ in range(2):
+        step = small_step()
+        sample(step)
+        left += [weakref.ref(thing) for thing in (step, *step.solver._programs.values())]
+        del step
+    assert [live(kind) for kind in kinds] == before
+    assert [found() for found in left] == [None] * len(left)
+
+
+def test_steps_are_forgotten() -> None:
+    check_steps_are_forgotten()
+
+
+def test_that_check_finds_a_step_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, original = [], DeerMALA.setup_chain
+
+    def setup_chain(step: DeerStep, *arguments: Any) -> None:
+        kept.append(step)
+        original(step, *arguments)
+
+    monkeypatch.setattr(DeerMALA, "setup_chain", setup_chain)
+    with pytest.raises(AssertionError):
+        check_steps_are_forgotten()
+
+
+def resident() -> int:
+    """Bytes of memory that the process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="not told on this platform")
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("make", ["once", "each time"])
+def test_fifty_runs_take_no_more_memory(backend: str, make: str) -> None:
+    step = small_step(backend)
+
+    def runs(n: int) -> None:
+        for _ in range(n):
+            sample(step if make == "once" else small_step(backend))
+
+    runs(10)
+    before = resident()
+    runs(40)
+    gc.collect()
+    # Of each function, Numba keeps some of what it compiled, whoever asked for it: 1 MB a step.
+    allowed = 100e6 if (backend, make) == ("numba", "each time") else 30e6
+    assert resident() - before < allowed

@@ -33,6 +33,19 @@ def test_ci_runs_the_readme_test_command():
     assert command in (ROOT / ".github" / "workflows" / "tests.yml").read_text()
 
 
+def test_each_feature_of_pymc_names_its_tests():
+    page = (ROOT / "docs" / "pymc_features.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "`test_" in line]
+    files = {path.name: path.read_text() for path in (ROOT / "tests" / "contract").glob("*.py")}
+    for row in rows:
+        for name, file in re.findall(r"`(test_\w+)`(?: \(`(test_\w+\.py)`\))?", row):
+            code = files[file] if file else "".join(files.values())
+            assert f"def {name}(" in code, name
+    assert len(rows) > 20
+    without = [line for line in page.splitlines() if line.startswith("| ") and line not in rows]
+    assert len(without) == 2 * page.count("\n## ") - 2, "two lines head each of the tables"
+
+
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
