@@ -246,6 +246,17 @@ def window_plan(window: int, max_sweeps: int | None, tol: float) -> WindowPlan:
     return WindowPlan(window, max_sweeps, tol, capacity=max(_CAPACITY, 4 * window))
 
 
+def affordable_window(solver: Solver, window: int) -> int:
+    """The window asked for, or the widest quarter of a quarter that fits in the memory free."""
+    free, plan = solver.free_memory(), replace(solver.plan, window=window)
+    if window * solver.most_bytes_per_state() <= free:
+        return window
+    needed = solver.bytes_per_state()
+    while plan.window > 1 and plan.window * needed > free:
+        plan = plan.narrowed(1)
+    return plan.window
+
+
 def rule_windows_out(solver: Solver, params: Sequence[np.ndarray]) -> Calibration | None:
     """The sequential chain, where no measurement could favour anything else; otherwise None."""
     gain = solver.batch_gain_bound(params)

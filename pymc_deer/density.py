@@ -19,6 +19,7 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.model import Model
 from pymc.pytensorf import rewrite_pregrad
+from pymc.vartypes import continuous_types
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError, pushforward
 from pytensor.graph.basic import Constant
@@ -159,8 +160,8 @@ class Density:
 
 def _changed_shape(name: str, old: tuple[int, ...], new: tuple[int, ...]) -> ModelError:
     return ModelError(
-        f"{name} changed from shape {old} to {new} since this step was made. Make a new one: "
-        "pm.sample(step=DeerMALA())."
+        f"{name} changed from shape {old} to {new} since this step was made. Make the step anew, "
+        "after the change."
     )
 
 
@@ -193,7 +194,8 @@ def build_density(
     Raises
     ------
     ModelError
-        No variables, a discrete variable, or a logp without gradient (naming the variable).
+        No variables, one that is discrete or empty, or a logp without gradient (naming the
+        variable).
     """
     chosen = list(model.value_vars if value_vars is None else value_vars)
     rv_names = {value: rv.name for rv, value in model.rvs_to_values.items()}
@@ -204,6 +206,8 @@ def build_density(
         shapes=tuple(np.shape(point[v.name]) for v in chosen),
         dtypes=tuple(v.dtype for v in chosen),
     )
+    if layout.size == 0:
+        raise ModelError(f"{', '.join(layout.names)}: no elements, so there is nothing to sample.")
     dtype = str(np.result_type(pytensor.config.floatX, *layout.dtypes))
 
     # The pre-gradient rewrites work on a copy of the graph, so inputs are named beforehand.
@@ -284,9 +288,15 @@ def _check_variables(chosen: Sequence[Tensor], rv_names: Mapping[Tensor, str]) -
     discrete = [rv_names[v] for v in chosen if v.type.dtype in discrete_dtypes]
     if discrete:
         raise ModelError(
-            f"{', '.join(discrete)}: discrete variables have no gradient. Give the step the "
-            "continuous ones, pm.sample(step=DeerMALA([...])), and PyMC picks a step for the rest; "
-            "or marginalise them (pymc_extras.marginalize)."
+            f"{', '.join(discrete)}: discrete variables have no gradient. Name the continuous "
+            "ones in the step's vars, and PyMC picks a step for the rest; or marginalise them "
+            "(pymc_extras.marginalize)."
+        )
+    unfit = [rv_names[v] for v in chosen if v.type.dtype not in continuous_types]
+    if unfit:
+        raise ModelError(
+            f"{', '.join(unfit)}: only float32 and float64 variables can be sampled. Write "
+            "pytensor.config.floatX = 'float64', or give the variable a dtype."
         )
 
 

@@ -16,6 +16,11 @@ BackendName = Literal["auto", "numba", "jax"]
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 METRICS = ("auto", "diag", "dense", "low_rank")
 
+MAX_WINDOW = 2**20
+MAX_STEPS_PER_DRAW = 10_000
+MAX_PROBES = 64
+"""Beyond these lie typing errors: the tape of a single draw, or of a window, must fit in memory."""
+
 PYMC_ARGUMENTS = ("vars", "model", "rng", "initial_point", "compile_kwargs", "blocked")
 """Arguments that all step methods of PyMC take."""
 
@@ -79,11 +84,12 @@ class Options:
             self._positive_or_none(name)
         self._number("step_size_jitter", "in [0, 1)", lambda v: 0 <= v < 1)
         self._number("target_accept", "between 0 and 1", lambda v: 0 < v < 1)
-        self._integer("probes", "a positive integer")
+        self._integer("probes", f"an integer from 1 to {MAX_PROBES}", MAX_PROBES)
         if self.max_sweeps is not None:
-            self._integer("max_sweeps", "a positive integer or None")
-        for name in ("window", "steps_per_draw"):
-            self._auto_or_integer(name)
+            # A window never takes more sweeps than it has transitions.
+            self._integer("max_sweeps", f"None or an integer from 1 to {MAX_WINDOW}", MAX_WINDOW)
+        self._auto_or_integer("window", MAX_WINDOW)
+        self._auto_or_integer("steps_per_draw", MAX_STEPS_PER_DRAW)
         if isinstance(self.metric, str):
             self._one_of("metric", METRICS, " or an array of shape (D,) or (D, D)")
         if self.hvp is not None and not callable(self.hvp):
@@ -159,15 +165,15 @@ class Options:
         if getattr(self, name) is not None:
             self._number(name, "a positive number or None", lambda v: v > 0)
 
-    def _integer(self, name: str, expected: str, most: float = np.inf) -> None:
+    def _integer(self, name: str, expected: str, most: int) -> None:
         value = getattr(self, name)
         integer = isinstance(value, Integral) and not isinstance(value, bool)
         if not integer or not 1 <= int(value) <= most:
             raise self._invalid(name, expected)
 
-    def _auto_or_integer(self, name: str) -> None:
+    def _auto_or_integer(self, name: str, most: int) -> None:
         if not _is_auto(getattr(self, name)):
-            self._integer(name, "'auto' or a positive integer")
+            self._integer(name, f"'auto' or an integer from 1 to {most}", most)
 
     def _invalid(self, name: str, expected: str) -> OptionError:
         return invalid_option(self.sampler, name, getattr(self, name), expected)
@@ -192,8 +198,7 @@ class HMCOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not _is_auto(self.n_leapfrog):
-            self._integer("n_leapfrog", f"'auto' or an integer from 1 to {MAX_STEPS}", MAX_STEPS)
+        self._auto_or_integer("n_leapfrog", MAX_STEPS)
         self._positive_or_none("path_length")
         if self.path_length is not None and not _is_auto(self.n_leapfrog):
             raise self._invalid(

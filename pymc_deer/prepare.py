@@ -1,7 +1,8 @@
 """From options and a density to a compiled, calibrated solver and an untouched warm-up."""
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pymc.model import Model
@@ -15,6 +16,7 @@ from pymc_deer.calibration import (
     PILOT_DRAWS,
     Calibration,
     Trials,
+    affordable_window,
     choose_curvature,
     choose_window,
     rule_windows_out,
@@ -25,8 +27,9 @@ from pymc_deer.density import Density, Point
 from pymc_deer.jacobian import Rule
 from pymc_deer.metric import MetricKind, identity_metric
 from pymc_deer.options import BackendName, Options
+from pymc_deer.refusal import refuse_data, refuse_dense, refuse_hvp, refuse_improper
 from pymc_deer.start import find_start
-from pymc_deer.status import StartError
+from pymc_deer.status import StartError, shrunk_window
 from pymc_deer.sweep import SweepSpec
 
 _DENSE_LIMIT = 100
@@ -112,6 +115,10 @@ def prepare(
     tol = options.tol or _DEFAULT_TOL[density.dtype]
     solver = make_solver(backend, density, spec, window_plan(1, options.max_sweeps, tol))
     point = model.initial_point()
+    if is_first := calibration is None:
+        refuse_dense(options, solver)
+        refuse_hvp(options, density)
+        options = _within_memory(options, solver)
     calibration = calibration or _as_asked(options, alone=alone)
     # What chains in worker processes have: windows that pay for all of them must pay so.
     with solver.one_blas_thread():
@@ -122,9 +129,24 @@ def prepare(
         solver = solver.with_rule(calibration.jacobian).with_plan(
             window_plan(calibration.window, calibration.max_sweeps, tol)
         )
-        x = density.layout.ravel(point, density.dtype)
-        solver.evaluate(x, identity_metric(kind, density.size), density.param_values(point))
+        x, params = density.layout.ravel(point, density.dtype), density.param_values(point)
+        logp, _ = solver.evaluate(x, identity_metric(kind, density.size), params)
+    if is_first and not np.isfinite(logp):
+        refuse_data(model, point)
+    elif is_first:
+        refuse_improper(solver, x, model, params)
     return Prepared(solver, calibration)
+
+
+def _within_memory(options: Options, solver: Solver) -> Options:
+    """The options with a window that fits in memory, which the user is told of."""
+    if options.window == "auto":
+        return options
+    asked = int(options.window)
+    window = affordable_window(solver, asked)
+    if window < asked:
+        warnings.warn(shrunk_window(asked, window), stacklevel=2)
+    return replace(options, window=window)
 
 
 def _as_asked(options: Options, *, alone: bool) -> Calibration | None:

@@ -60,7 +60,11 @@ def find_start(
 
 def _describe(model: Model, point: Point) -> str:
     terms = model.point_logps(dict(point))
-    bad = [f"{name} is {value}" for name, value in terms.items() if not np.isfinite(value)]
+    bad = [
+        f"{name} is {'NaN' if np.isnan(value) else value}"
+        for name, value in terms.items()
+        if not np.isfinite(value)
+    ]
     what = f"logp of {', '.join(bad)}" if bad else "the gradient of logp is not finite"
     return (
         f"The chain cannot start: {what}. Give finite starting values, "

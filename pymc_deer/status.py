@@ -3,6 +3,9 @@
 import numpy as np
 from pymc.exceptions import SamplingError
 
+_LONGEST = 80
+"""Characters of a wrong value that a message shows."""
+
 
 class DeerError(Exception):
     """Base class of every error that pymc_deer raises on purpose."""
@@ -30,8 +33,23 @@ class StartError(DeerError, SamplingError):
 
 def invalid_option(sampler: str, name: str, value: object, expected: str) -> OptionError:
     """The one form in which a wrong argument is reported."""
-    shown = f"array of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
-    return OptionError(f"{sampler}({name}={shown}): {name} must be {expected}.")
+    return OptionError(f"{sampler}({name}={_shown(value)}): {name} must be {expected}.")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"array of shape {value.shape}"
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - Python refuses to write out an integer of 5000 digits
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def shrunk_window(asked: int, window: int) -> str:
+    """What to say when memory has no room for a window."""
+    how = "the chain runs step by step" if window == 1 else f"windows are {window} wide"
+    return f"Windows of {asked} transitions do not fit in the memory that is free, so {how}."
 
 
 def narrowed_window(window: int, narrowed: int) -> str:

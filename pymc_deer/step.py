@@ -316,7 +316,8 @@ def _value_vars(vars: Any, model: Model, sampler: str) -> list[Any]:
         chosen = model.continuous_value_vars
         if not chosen:
             raise ModelError(
-                f"The model has no continuous free variables: {sampler} has nothing to sample."
+                "The model has no continuous free variables (float32 or float64): "
+                f"{sampler} has nothing to sample."
             )
         return chosen
     listed = list(vars) if isinstance(vars, list | tuple) else [vars]
@@ -330,5 +331,6 @@ def _value_vars(vars: Any, model: Model, sampler: str) -> list[Any]:
                 f"{sampler}: {var} is not a free variable of the model, whose free variables are "
                 f"{', '.join(names)}."
             )
-        resolved.append(rv)
+        if not any(rv is r for r in resolved):
+            resolved.append(rv)
     return get_value_vars_from_user_vars(resolved, model)

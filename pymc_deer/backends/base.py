@@ -1,6 +1,5 @@
 """What every backend offers: stretches of chain, solved in windows or step by step."""
 
-import os
 import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -17,6 +16,7 @@ from pymc_deer.backends.pace import Pace
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
 from pymc_deer.jacobian import Rule
+from pymc_deer.memory import available_memory
 from pymc_deer.metric import Metric
 from pymc_deer.noise import Tape
 from pymc_deer.precision import WIDE
@@ -27,6 +27,9 @@ _NARROWEST = 8
 
 _ARRAYS_PER_STATE = 32
 """Arrays of length D that a window holds for each state: tape, guess, buffers of four windows."""
+
+_ARRAYS_PER_PROBE = 4
+"""And for each probe: its direction, the product, and what carries them along a path."""
 
 SOLVED = ("z", "logp", "dlogp", "log_alpha", "energy")
 """What a backend fills in for each transition, in the order of its programs' outputs."""
@@ -362,14 +365,18 @@ class Solver(ABC):
 
     def bytes_per_state(self) -> int:
         """Memory that one more state in a window takes, about."""
-        return _ARRAYS_PER_STATE * self.density.size * np.dtype(self.density.dtype).itemsize
+        size = self.density.size
+        n_arrays = _ARRAYS_PER_STATE + _ARRAYS_PER_PROBE * self.spec.n_probes(size)
+        return n_arrays * size * np.dtype(self.density.dtype).itemsize
+
+    def most_bytes_per_state(self) -> int:
+        """What a state hardly exceeds, known at no cost: results for all pairs of numbers read."""
+        pairs = self.density.n_numbers**2 * np.dtype(self.density.dtype).itemsize
+        return Solver.bytes_per_state(self) + 4 * pairs
 
     def free_memory(self) -> float:
         """Bytes free where windows are solved; a cautious guess where the system does not say."""
-        try:
-            return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        except (AttributeError, ValueError, OSError):
-            return 2.0**31
+        return available_memory()
 
     def batch_gain_bound(self, params: Sequence[np.ndarray]) -> float:
         """How much cheaper a state can be in a batch than alone, at most."""

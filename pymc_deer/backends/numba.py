@@ -123,10 +123,10 @@ class NumbaSolver(Solver):
         buffers: Buffers,
         first: int,
     ) -> None:
-        loop = self._compiled("sequential", self._compile_sequential)
         rest, rows = noise.after(first), [array[first:] for array in buffers.arrays]
         calls = self._paces["sequential"].calls(len(rest.log_u), rest.n_leapfrog.max())
         try:
+            loop = self._compiled("sequential", self._compile_sequential)
             for begin, end in calls:
                 loop(start, *rest, begin, end, *rows, _writeable(inputs))
         except (NumbaError, NotImplementedError) as error:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pymc_deer import memory
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import WindowPlan
 from pymc_deer.density import build_density
@@ -42,3 +43,49 @@ def test_matrices_beyond_the_cache_promise_more_and_threads_nothing() -> None:
 def test_some_memory_is_free() -> None:
     for backend in ("numba", "jax"):
         assert solver_of(backend, 100)[0].free_memory() > 2**20
+
+
+def test_probes_take_memory() -> None:
+    solver, _ = solver_of("numba", 100, n_features=50)
+    without = solver.bytes_per_state()
+    with_probes = solver.with_rule("exact").bytes_per_state()
+    assert with_probes - without >= 8 * 50**2
+
+
+def test_what_a_state_hardly_exceeds_is_more_than_it_takes() -> None:
+    for backend in ("numba", "jax"):
+        solver, _ = solver_of(backend, 100)
+        assert solver.most_bytes_per_state() >= solver.bytes_per_state()
+
+
+FILES = {
+    "/proc/meminfo": ["MemTotal: 4000 kB", "MemFree: 10 kB", "MemAvailable: 2000 kB"],
+    "/sys/fs/cgroup/memory.max": ["1500000"],
+    "/sys/fs/cgroup/memory.stat": ["anon 500000", "file 900000"],
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        (FILES, 1_000_000),
+        ({**FILES, "/sys/fs/cgroup/memory.max": ["max"]}, 2_048_000),
+        ({**FILES, "/sys/fs/cgroup/memory.max": ["10"]}, 0),
+        ({"/proc/meminfo": FILES["/proc/meminfo"]}, 2_048_000),
+    ],
+    ids=["container", "no limit", "full container", "no container"],
+)
+def test_memory_available(monkeypatch: pytest.MonkeyPatch, files, free) -> None:
+    monkeypatch.setattr(memory, "_lines", lambda path: files.get(path, []))
+    assert memory.available_memory() == free
+
+
+def test_memory_where_the_system_says_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_lines", lambda path: [])
+    assert memory.available_memory() > 0
+    monkeypatch.delattr("os.sysconf", raising=False)
+    assert memory.available_memory() == 2.0**31
+
+
+def test_a_file_that_is_not_there_has_no_lines() -> None:
+    assert memory._lines("/no/such/file") == []

@@ -8,14 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_deer.options import HMCOptions, Options
+from pymc_deer.options import (
+    MAX_PROBES,
+    MAX_STEPS_PER_DRAW,
+    MAX_WINDOW,
+    HMCOptions,
+    Options,
+)
 from pymc_deer.path_length import FIRST_LENGTH, MAX_STEPS, PathLength
 from pymc_deer.status import DeerError, OptionError
 
 POSITIVE = ("step_size", "curvature", "tol")
 COUNTS = ("probes", "max_sweeps", "window", "steps_per_draw")
 NOT_POSITIVE = (0.0, -1.0, float("nan"), float("inf"), "0.1", True, 1j, [0.1], 10**400)
-NOT_COUNTS = (0, -3, 2.0, float("nan"), True, "many", [8], np.array([8, 16]))
+NOT_COUNTS = (0, -3, 2.0, float("nan"), True, "many", [8], np.array([8, 16]), 10**5000)
 
 BAD: list[tuple[str, Any]] = [
     *[(name, value) for name in POSITIVE for value in NOT_POSITIVE],
@@ -24,6 +30,10 @@ BAD: list[tuple[str, Any]] = [
     *[(name, value) for name in COUNTS for value in NOT_COUNTS],
     ("probes", None),
     ("probes", "auto"),
+    ("probes", MAX_PROBES + 1),
+    ("window", MAX_WINDOW + 1),
+    ("max_sweeps", MAX_WINDOW + 1),
+    ("steps_per_draw", MAX_STEPS_PER_DRAW + 1),
     ("window", None),
     ("steps_per_draw", None),
     *[("backend", value) for value in ("Numba", "c", "", None, 1, ["jax"])],
@@ -72,6 +82,8 @@ def of_both(common: list[tuple[str, Any]], paths: list[tuple[str, Any]]) -> list
 
 
 def shown(value: Any) -> str:
+    if isinstance(value, int) and value > 10**400:  # too long for Python to write out
+        return "huge"
     return value.sampler if isinstance(value, type) else repr(value)[:24]
 
 

@@ -1,0 +1,38 @@
+"""Memory that this process may still take, as far as the system says."""
+
+import os
+from pathlib import Path
+
+_CAUTIOUS = 2.0**31
+"""Where the system does not say."""
+
+
+def available_memory() -> float:
+    """Bytes free to this process: the machine's, or those left to its container."""
+    return min(_of_machine(), _of_container())
+
+
+def _of_machine() -> float:
+    # Linux counts what its caches would give back; elsewhere, what lies idle.
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            return 1024.0 * int(line.split()[1])
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return _CAUTIOUS
+
+
+def _of_container() -> float:
+    limits = [line for line in _lines("/sys/fs/cgroup/memory.max") if line.isdigit()]
+    taken = [line for line in _lines("/sys/fs/cgroup/memory.stat") if line.startswith("anon ")]
+    if not limits or not taken:
+        return float("inf")
+    return max(0.0, float(limits[0]) - float(taken[0].split()[1]))
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,345 @@
+"""What a user is told when something is wrong: every row of docs/errors.md, and nothing else.
+
+Each row of the page's tables of errors has a case here, under the row's own words, that makes the
+mistake; the error must be of the row's class and say what the row says.
+"""
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_funcify
+
+import pymc_deer.backends.jax
+from pymc_deer import DeerHMC, examples
+from pymc_deer.step import DeerStep
+from tests.support import SAMPLERS, sample
+
+PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
+
+PLACEHOLDER = r"\b(?!JAX\b|NUTS\b)[A-Z]+\b|\.\.\."
+"""Words in capitals, which stand for the user's values, and what the page leaves out."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the page: the mistake, the class of the error, its message."""
+
+    mistake: str
+    error: str
+    message: str
+
+    @property
+    def samplers(self) -> tuple[type[DeerStep], ...]:
+        return (DeerHMC,) if self.mistake.startswith("`DeerHMC`") else SAMPLERS
+
+    def pattern(self, sampler: type[DeerStep]) -> str:
+        """What this sampler's message must match, from end to end."""
+        told = self.message.replace("DeerMALA", sampler.__name__)
+        return rf"(?s)\A{'.+'.join(map(re.escape, re.split(PLACEHOLDER, told)))}\Z"
+
+
+def rows() -> dict[str, Row]:
+    """The page's rows by mistake: those of the tables whose columns are those of errors."""
+    lines = PAGE.read_text().splitlines()
+    tables = [i for i, line in enumerate(lines) if line == "| mistake | error | message | remedy |"]
+    found = {}
+    for first in tables:
+        for line in lines[first + 2 :]:
+            if not line.startswith("|"):
+                break
+            mistake, error, message, _ = (cell.strip() for cell in line.strip("| ").split(" | "))
+            name = error.split("`")[1]
+            found[mistake] = Row(mistake, name, message.removeprefix("`").removesuffix("`"))
+    return found
+
+
+Trigger = Callable[[type[DeerStep], pytest.MonkeyPatch], object]
+
+
+def one_variable() -> pm.Model:
+    with pm.Model() as model:
+        x = pm.Normal("x", 1.0, 2.0)
+        pm.Deterministic("double", 2 * x)
+        pm.Normal("y", x, observed=0.5)
+    return model
+
+
+def made(build: Callable[[], pm.Model] = one_variable, **arguments: Any) -> Trigger:
+    """Making the step is the mistake."""
+
+    def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+        with build():
+            return sampler(**{"backend": "jax", "window": 1, **arguments})
+
+    return trigger
+
+
+def model_of(build: Callable[[], object]) -> Callable[[], pm.Model]:
+    """A model that `build` fills, when it is asked for."""
+
+    def model() -> pm.Model:
+        with pm.Model() as made:
+            build()
+        return made
+
+    return model
+
+
+def each(name: str, *values: Any, **arguments: Any) -> tuple[Trigger, ...]:
+    """Every one of these values of an argument is the mistake."""
+    return tuple(made(**{name: value}, **arguments) for value in values)
+
+
+NOT_POSITIVE = (0.0, -1.0, float("nan"), float("inf"), "0.1", True, 10**400)
+NOT_COUNTS = (0, -3, 2.0, float("nan"), True, "many", [8], 10**400, 10**5000)
+SAMPLE = {"chains": 1, "cores": 1, "tune": 1, "draws": 1}
+
+
+def steps_from(build: Callable[[], pm.Model], **changes: Any) -> Trigger:
+    """The mistake shows at the first draw, from the initial point with these changes."""
+
+    def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+        with build() as model:
+            step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
+        step.setup_chain(np.random.default_rng(0), 0, 5)
+        return step.step({**model.initial_point(), **changes})
+
+    return trigger
+
+
+def sampled(**arguments: Any) -> Trigger:
+    """Arguments of pm.sample are the mistake."""
+
+    def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+        with one_variable():
+            return sample(sampler(backend="jax", window=1), **arguments)  # type: ignore[call-arg]
+
+    return trigger
+
+
+def step_class(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    with one_variable():
+        return pm.sample(step=sampler, **SAMPLE)
+
+
+def outside_a_model(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    return sampler()  # type: ignore[call-arg]
+
+
+def dense_in_little_memory(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    patch.setattr("pymc_deer.backends.base.available_memory", lambda: 1e9)
+    with pm.Model():
+        pm.Normal("x", shape=5000)
+        return sampler(backend="jax", window=1, metric="dense")  # type: ignore[call-arg]
+
+
+def missing_backend(name: str) -> Trigger:
+    def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+        find = importlib.util.find_spec
+        patch.setattr(importlib.util, "find_spec", lambda n: None if n == name else find(n))
+        with one_variable():
+            return sampler(backend=name)  # type: ignore[call-arg]
+
+    return trigger
+
+
+def forked(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    with one_variable() as model:
+        step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
+    patch.setattr(pymc_deer.backends.jax, "os", SimpleNamespace(getpid=lambda: -1))
+    return step.step(model.initial_point())
+
+
+def without_scikit_learn(_: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    patch.setitem(sys.modules, "sklearn.datasets", None)
+    return examples.breast_cancer()
+
+
+def data_of_another_shape(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    with pm.Model() as model:
+        data = pm.Data("data", np.zeros(3))
+        pm.Normal("y", pm.Normal("x"), observed=data)
+        step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
+        pm.set_data({"data": np.zeros(4)})
+    return step.step(model.initial_point())
+
+
+class Opaque(Op):
+    """-x^2, for backends that know nothing of it."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs: Any) -> Apply:
+        [x] = map(pt.as_tensor_variable, inputs)
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        output_storage[0][0] = np.asarray(-(inputs[0] ** 2))
+
+
+class WithGradient(Opaque):
+    """The same with its gradient."""
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        return [-2 * inputs[0] * cotangents[0]]
+
+
+@numba_funcify.register(WithGradient)
+def _refuse(op: Op, **_: Any) -> None:
+    raise NotImplementedError("no Numba implementation")
+
+
+def with_potential(term: Callable[[Any], Any]) -> Callable[[], pm.Model]:
+    """One normal variable x and a term of logp."""
+    return model_of(lambda: pm.Potential("term", term(pm.Normal("x"))))
+
+
+def float16() -> None:
+    with pytensor.config.change_flags(floatX="float16"):
+        pm.Normal("x", dtype="float16")
+
+
+def no_data_for_two() -> None:
+    level = pm.Flat("level", shape=3)
+    pm.Normal("y", level[0], observed=1.0)
+
+
+def nan_in_a_covariate() -> None:
+    pm.Normal("y", pm.Normal("x") * np.array([1.0, np.nan]), observed=[1.0, 2.0])
+
+
+CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
+    "a name that `DeerMALA` does not know": made(draws=100),
+    "unknown backend": each("backend", "Numba", "c", None, ["jax"]),
+    "unknown rule": each("jacobian", "full", "Exact", None, 0),
+    "`step_size`, `curvature` or `tol` not positive, not finite or not a number": tuple(
+        made(**{name: value})
+        for name in ("step_size", "curvature", "tol")
+        for value in NOT_POSITIVE
+    ),
+    "`target_accept` outside (0, 1)": each("target_accept", 0.0, 1.0, float("nan"), "0.7", None),
+    "`step_size_jitter` outside [0, 1)": each("step_size_jitter", 1.0, -0.1, "0.1", None),
+    "`window` not an integer from 1 to 1048576": each("window", None, 2**20 + 1, *NOT_COUNTS),
+    "`steps_per_draw` not an integer from 1 to 10000": each(
+        "steps_per_draw", None, 10_001, *NOT_COUNTS
+    ),
+    "`DeerHMC`: `n_leapfrog` not an integer from 1 to 256": each(
+        "n_leapfrog", None, 257, *NOT_COUNTS
+    ),
+    "`DeerHMC`: `path_length` not positive, not finite or not a number": each(
+        "path_length", "auto", *NOT_POSITIVE
+    ),
+    "`DeerHMC`: both `n_leapfrog` and `path_length`": made(n_leapfrog=4, path_length=1.5),
+    "`probes` not an integer from 1 to 64": each("probes", None, 65, "auto", *NOT_COUNTS),
+    "`max_sweeps` not an integer from 1 to 1048576": each("max_sweeps", "auto", *NOT_COUNTS),
+    "unknown metric": each("metric", "full", "Dense", ""),
+    "metric not an array of real numbers": each(
+        "metric", None, {"x": 1.0}, ["a"], [1j], object(), print
+    ),
+    "metric array of the wrong shape": each("metric", np.ones(2), np.ones((1, 2)), np.array(1.0)),
+    "metric array with NaN or infinity": each("metric", np.array([np.nan]), np.array([[np.inf]])),
+    "metric vector with a value not above 0": each("metric", np.zeros(1), np.array([-1.0])),
+    "metric matrix not symmetric or not positive definite": each(
+        "metric",
+        np.ones((2, 2)),
+        np.array([[1.0, 0.5], [0.0, 1.0]]),
+        build=model_of(lambda: pm.Normal("x", shape=2)),
+    ),
+    '`metric="dense"` in more dimensions than memory has room for': dense_in_little_memory,
+    "`hvp` not callable": each("hvp", "grad", 3, np.ones(2)),
+    "`hvp` that fails, or gives no vector": each(
+        "hvp", lambda x: x, lambda x, v: 1.0, lambda x, v: pt.sum(v)
+    ),
+    "`compile_kwargs` not empty": each("compile_kwargs", {"mode": "JAX"}),
+    "`vars` names something that is not a free variable "
+    "(a Deterministic, an observed variable, a typing error)": each(
+        "vars", "zz", ["double"], "y", 5, {"x": 1}
+    ),
+    "no model": outside_a_model,
+    "`pm.sample(target_accept=0.9, step=DeerMALA())`": sampled(target_accept=0.9),
+    "`pm.sample(step_size=0.1, step=DeerMALA())`, and likewise for the other options": sampled(
+        step_size=0.1
+    ),
+    "`pm.sample(step=DeerMALA)`": step_class,
+    "`initvals` of the wrong shape": sampled(initvals={"x": np.zeros(3)}),
+    "no free variables, or `vars=[]`": (
+        made(model_of(lambda: pm.Normal("y", observed=1.0))),
+        made(vars=[]),
+    ),
+    "only discrete variables, or float16 ones": (
+        made(model_of(lambda: pm.Bernoulli("k", 0.5))),
+        made(model_of(float16)),
+    ),
+    "a discrete variable given to `DeerMALA`": made(
+        model_of(lambda: pm.Bernoulli("k", pm.Beta("p", 1.0, 1.0))), vars=["p", "k"]
+    ),
+    "a float16 variable given to `DeerMALA`": made(model_of(float16), vars="x"),
+    "variables without elements": made(model_of(lambda: pm.Normal("x", shape=0))),
+    "logp does not depend on a variable": made(model_of(lambda: pm.Flat("idle"))),
+    "logp is constant in some elements of a variable, such as those of a `pm.Flat` that no data "
+    "speak of": made(model_of(no_data_for_two)),
+    "logp has no gradient": made(with_potential(Opaque())),
+    "NaN in data, such as a covariate, and logp NaN of it": made(model_of(nan_in_a_covariate)),
+    "NaN in `pm.Data`": made(model_of(lambda: pm.Data("d", np.array([1.0, np.nan])))),
+    "data of another shape after `pm.set_data`": data_of_another_shape,
+    "a start where logp is not finite": (
+        steps_from(with_potential(lambda x: pt.switch(x < 1e6, -np.inf, 0.0))),
+        steps_from(with_potential(lambda x: pt.log(x)), x=np.array(-100.0)),
+    ),
+    # At its minimum the root has a finite value and no slope.
+    "a start where the gradient is not finite": steps_from(
+        with_potential(lambda x: pt.sqrt(pt.abs(x - 1.0))), x=np.array(1.0)
+    ),
+    "backend not installed": (missing_backend("numba"), missing_backend("jax")),
+    "JAX cannot run the model": made(with_potential(WithGradient())),
+    "Numba cannot run the model": made(with_potential(WithGradient()), backend="numba"),
+    "JAX with `cores > 1` in forked processes": forked,
+    "scikit-learn missing (example models only)": without_scikit_learn,
+}
+
+
+def test_every_row_has_a_case_and_every_case_a_row() -> None:
+    assert CASES.keys() == rows().keys()
+
+
+PAIRS = [(row, sampler) for row in rows().values() for sampler in row.samplers]
+
+
+@pytest.mark.parametrize(
+    ("row", "sampler"), PAIRS, ids=[f"{row.mistake}-{s.__name__}" for row, s in PAIRS]
+)
+def test_mistake_is_answered_as_documented(row: Row, sampler: type[DeerStep]) -> None:
+    case = CASES[row.mistake]
+    for trigger in case if isinstance(case, tuple) else (case,):
+        message = row.pattern(sampler)
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            pytest.raises(Exception, match=message) as error,
+        ):
+            trigger(sampler, patch)
+        assert type(error.value).__name__ == row.error
+
+
+def test_another_message_would_be_noticed() -> None:
+    row = rows()["`target_accept` outside (0, 1)"]
+    right = "DeerHMC(target_accept=2): target_accept must be between 0 and 1."
+    assert re.search(row.pattern(DeerHMC), right)
+    for other in (
+        right.replace("HMC", "MALA"),
+        right.replace("and 1", "and 2"),
+        f"{right} More.",
+    ):
+        assert not re.search(row.pattern(DeerHMC), other)

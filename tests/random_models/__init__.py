@@ -1,0 +1,1 @@
+"""Small models drawn at random, and whether windows solve them exactly."""

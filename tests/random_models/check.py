@@ -1,0 +1,87 @@
+"""A random model sampled in windows, which must give the states of single steps on one tape."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytensor
+
+from pymc_deer.chain import Streams
+from pymc_deer.options import BackendName
+from tests.random_models.models import random_model
+from tests.support import SAMPLERS
+
+WINDOW = 16
+N_TUNE, N_DRAWS = 30, 5
+N_TRANSITIONS = 64
+TOL = 1e-9
+
+SLACK = 100
+"""As in ``tests/equivalence``: what a sum of residuals below the tolerance may come to in a state,
+in units of what an error of one tolerance at the start of the tape comes to."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was run, and how far windows and single steps are apart, in whitened units."""
+
+    seed: int
+    description: str
+    dimension: int
+    n_sweeps: int
+    difference: float
+    sensitivity: float
+
+    @property
+    def passed(self) -> bool:
+        return self.difference <= SLACK * self.sensitivity
+
+    def __str__(self) -> str:
+        return (
+            f"model {self.seed} (D = {self.dimension}; {self.description}): {self.n_sweeps} sweeps "
+            f"for {N_TRANSITIONS} transitions, difference {self.difference:.1e}, of an error of "
+            f"{TOL:.0e} at the start {self.sensitivity:.1e}"
+        )
+
+
+@contextmanager
+def quick_compilation() -> Iterator[None]:
+    """PyMC's own functions are left as they are, and no graph remembers where it was made."""
+    with pytensor.config.change_flags(mode="FAST_COMPILE", cxx="", traceback__limit=0):
+        yield
+
+
+def check(seed: int, backend: BackendName) -> Outcome:
+    """Sample a model; then one tape from where the chain stands, in windows and step by step."""
+    with quick_compilation():
+        model, description = random_model(seed)
+        with model:
+            step = SAMPLERS[seed % len(SAMPLERS)](
+                backend=backend, window=WINDOW, jacobian="secant", curvature=1.5, tol=TOL
+            )
+        description = f"{type(step).__name__}, {description}"
+        rng = np.random.default_rng([seed, 1])
+        step.setup_chain(rng, N_TUNE, N_DRAWS)
+        point = model.initial_point()
+        for i in range(N_TUNE + N_DRAWS):
+            if i == N_TUNE:
+                step.stop_tuning()
+            point, [stats] = step.step(point)
+            assert all(np.isfinite(value).all() for value in point.values()), description
+            assert np.isfinite(stats["model_logp"]), description
+        assert step.record is not None
+        tuning, density = step.record.warmup.tuning, step.density
+        z = tuning.metric.to_z(density.layout.ravel(point, density.dtype))
+        tape = Streams.spawn(rng).tape(N_TRANSITIONS, density.size, tuning)
+        params, windows = density.param_values(point), step.solver
+        single = windows.with_plan(replace(windows.plan, window=1))
+        solved, exact, shaken = (
+            solver.run(start, tape, tuning, params, np.random.default_rng(0))
+            for solver, start in ((windows, z), (single, z), (single, z + TOL))
+        )
+    assert np.isfinite(exact.z).all(), description
+    assert solved.n_fallback == 0, description
+    difference, sensitivity = (float(np.abs(one.z - exact.z).max()) for one in (solved, shaken))
+    sensitivity = max(sensitivity, TOL)
+    return Outcome(seed, description, density.size, solved.n_sweeps, difference, sensitivity)

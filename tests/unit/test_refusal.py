@@ -1,0 +1,87 @@
+"""What is refused before a chain runs is impossible; what looks like it is not."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pymc_deer import DeerHMC, DeerMALA
+from pymc_deer.status import ModelError
+from tests.support import sample
+
+
+def plateau() -> None:
+    """Proper, and flat around its start."""
+    x = pm.Flat("x")
+    pm.Potential("walls", -pt.sum(pt.maximum(pt.abs(x) - 50.0, 0.0)))
+
+
+def far_from_data() -> None:
+    """No gradient is left at either end, as in any posterior of a separable logistic."""
+    pm.Bernoulli("y", logit_p=pm.Flat("x"), observed=[0, 1, 1])
+
+
+def at_its_mode() -> None:
+    """The gradient is 0 in every element, where PyMC starts."""
+    pm.Normal("x", shape=3)
+
+
+def masked() -> None:
+    """NaN in a covariate, which the model leaves out."""
+    covariate = np.array([0.3, np.nan])
+    known = pt.where(np.isnan(covariate), 0.0, pt.as_tensor(np.nan_to_num(covariate)))
+    pm.Normal("y", pm.Normal("x") * known, observed=[1.0, 2.0])
+
+
+@pytest.mark.parametrize("build", [plateau, far_from_data, at_its_mode, masked])
+def test_proper_posteriors_pass(build: Callable[[], None]) -> None:
+    with pm.Model():
+        build()
+        DeerMALA(backend="jax", window=1)
+
+
+def test_the_first_idle_element_of_each_variable_is_named() -> None:
+    with pm.Model():
+        table, row = pm.Flat("table", shape=(2, 2)), pm.HalfFlat("row", shape=2)
+        pm.Normal("y", table[0, 0] + row, observed=[1.0, 2.0])
+        pm.Normal("z", pm.Flat("column", shape=3)[1], observed=1.0)
+        with pytest.raises(ModelError, match=r"^table\[0, 1\], column\[0\]: logp does not change"):
+            DeerMALA(backend="jax", window=1)
+
+
+def test_a_bad_default_start_is_not_the_datas_fault() -> None:
+    """NaN lies in data that logp survives; where it starts decides, and the user may yet say."""
+    with pm.Model() as model:
+        masked()
+        pm.Potential("root", pt.sqrt(model["x"] - 1.0))
+        step = DeerMALA(backend="jax", window=1)
+    drawn = sample(step, initvals={"x": 3.0}, tune=5, draws=5)
+    assert (drawn["posterior"]["x"] > 1.0).all()
+
+
+def test_a_window_beyond_memory_is_made_narrower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chain is the same, and the user is told."""
+
+    def draws(free: float, warning: str | None) -> tuple[int, np.ndarray]:
+        monkeypatch.setattr("pymc_deer.backends.base.available_memory", lambda: free)
+        with pm.Model():
+            pm.Normal("x", shape=4)
+            arguments = {"backend": "jax", "window": 1024, "jacobian": "secant", "curvature": 1.5}
+            if warning is None:
+                step = DeerHMC(**arguments)
+            else:
+                with pytest.warns(UserWarning, match=warning):
+                    step = DeerHMC(**arguments)
+        drawn = sample(step, tune=5, draws=5, chains=1)
+        return step.calibration.window, drawn["posterior"]["x"].values
+
+    window, wide = draws(1e12, None)
+    assert window == 1024
+    window, narrow = draws(5e5, r"^Windows of 1024 transitions do not fit .* are \d+ wide\.$")
+    assert 8 <= window < 1024
+    np.testing.assert_allclose(narrow, wide, atol=1e-4)
+    window, single = draws(100.0, r"^Windows of 1024 .* so the chain runs step by step\.$")
+    assert window == 1
+    np.testing.assert_allclose(single, wide, atol=1e-4)
