@@ -6,22 +6,25 @@ posterior passes. Each replication has its own data and its own warm-up; the pro
 once.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
-from scipy.stats import chisquare, norm
+from scipy.stats import bernoulli, chisquare, norm
 
 from pymc_deer import DeerHMC, DeerMALA, kernel, leapfrog
+from pymc_deer.options import BackendName
 from pymc_deer.step import DeerStep
 from tests.support import BACKENDS
 
-N_GROUPS, N_OBSERVATIONS = 3, 4
-N_REPLICATIONS = 240
-TUNE = 60
-N_RANKED = 59
+N_REPLICATIONS = 204
+TUNE = 50
+N_RANKED = 47
 N_BINS = 12
 
 LEVEL = 0.01
@@ -29,74 +32,129 @@ LEVEL = 0.01
 
 SEED = 20_250_105
 
-START = {"mu": np.array(0.0), "tau_log__": np.array(0.0), "z": np.zeros(N_GROUPS)}
+Values = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model whose data are drawn anew.
+
+    Attributes
+    ----------
+    build
+        The model; its data are the pm.Data `y`.
+    parameters
+        Names of its free variables; those transformed are positive.
+    quantities
+        What is ranked, (n, Q), from parameters with n rows each and the y of one replication. The
+        likelihood of the data is among it: it sees errors that no parameter does (Modrak et al.
+        2023, "Simulation-based calibration checking with test quantities that depend on the
+        data").
+    """
+
+    build: Callable[[], pm.Model]
+    parameters: tuple[str, ...]
+    quantities: Callable[[Values, np.ndarray], np.ndarray]
+
+    def constrained(self, points: list[Values]) -> Values:
+        """Parameters of many points, a row for each."""
+        columns = {}
+        for name in self.parameters:
+            log = f"{name}_log__"
+            is_log = log in points[0]
+            column = np.array([point[log if is_log else name] for point in points])
+            columns[name] = np.exp(column) if is_log else column
+        return columns
+
+
+ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+
+
+def eight_schools() -> pm.Model:
+    """Non-centred, with a proper prior of the spread that does not give schools of 1000 points."""
+    with pm.Model() as model:
+        y = pm.Data("y", np.zeros(8))
+        mu, tau = pm.Normal("mu", 0.0, 10.0), pm.HalfNormal("tau", 10.0)
+        eta = pm.Normal("eta", 0.0, 1.0, shape=8)
+        pm.Normal("observed", mu + tau * eta, ERRORS, observed=y)
+    return model
+
+
+def of_schools(values: Values, y: np.ndarray) -> np.ndarray:
+    theta = values["mu"][:, None] + values["tau"][:, None] * values["eta"]
+    likelihood = norm.logpdf(y, theta, ERRORS).sum(axis=1)
+    return np.column_stack([values["mu"], values["tau"], theta, likelihood])
+
+
+FEATURES = np.random.default_rng(SEED).normal(size=(30, 3)) @ np.array(
+    [[1.0, 0.7, 0.0], [0.0, 0.7, 0.3], [0.0, 0.0, 1.0]]
+)
+
+
+def logistic() -> pm.Model:
+    """Logistic regression on correlated features."""
+    with pm.Model() as model:
+        y = pm.Data("y", np.zeros(len(FEATURES), dtype=int))
+        intercept, slopes = pm.Normal("intercept", 0.0, 1.0), pm.Normal("slopes", 0, 1, shape=3)
+        pm.Bernoulli("observed", logit_p=intercept + pt.dot(FEATURES, slopes), observed=y)
+    return model
+
+
+def of_logistic(values: Values, y: np.ndarray) -> np.ndarray:
+    logit = values["intercept"][:, None] + values["slopes"] @ FEATURES.T
+    likelihood = bernoulli.logpmf(y, 1.0 / (1.0 + np.exp(-logit))).sum(axis=1)
+    return np.column_stack([values["intercept"], values["slopes"], likelihood])
+
+
+TARGETS = {
+    "eight schools": Target(eight_schools, ("mu", "tau", "eta"), of_schools),
+    "logistic": Target(logistic, ("intercept", "slopes"), of_logistic),
+}
 
 SAMPLERS: dict[str, tuple[type[DeerStep], dict[str, Any]]] = {
-    "DeerMALA": (DeerMALA, {"steps_per_draw": 40}),
-    "DeerHMC": (DeerHMC, {"steps_per_draw": 10}),
-    "DeerHMC of fixed paths": (DeerHMC, {"steps_per_draw": 10, "n_leapfrog": 3}),
+    "DeerMALA": (DeerMALA, {"steps_per_draw": 25}),
+    "DeerHMC": (DeerHMC, {"steps_per_draw": 8}),
+    "DeerHMC of fixed paths": (DeerHMC, {"steps_per_draw": 8, "n_leapfrog": 3}),
 }
 """With as many transitions a draw as make the draws about independent, as ranks ask of them."""
 
 
-def hierarchical() -> pm.Model:
-    """Three groups of normal observations, their means and the spread of these unknown."""
-    with pm.Model() as model:
-        y = pm.Data("y", np.zeros((N_GROUPS, N_OBSERVATIONS)))
-        mu = pm.Normal("mu", 0.0, 1.0)
-        tau = pm.HalfNormal("tau", 1.0)
-        z = pm.Normal("z", 0.0, 1.0, shape=N_GROUPS)
-        pm.Normal("observed", (mu + tau * z)[:, None], 1.0, observed=y)
-    return model
-
-
 @cache
-def truths() -> dict[str, np.ndarray]:
+def truths(name: str) -> Values:
     """Parameters from the prior and data from them, a row for each replication."""
-    with hierarchical():
+    target = TARGETS[name]
+    with target.build():
         prior = pm.sample_prior_predictive(N_REPLICATIONS, random_seed=SEED)
-    drawn = {name: prior["prior"][name].values[0] for name in ("mu", "tau", "z")}
+    drawn = {p: prior["prior"][p].values[0] for p in target.parameters}
     return drawn | {"y": prior["prior_predictive"]["observed"].values[0]}
 
 
-def quantities(mu, tau, z, y) -> np.ndarray:
-    """What is ranked, (n, Q); mu and tau are (n,), z is (n, groups), y that of one replication.
-
-    The likelihood of the data is among it: it sees errors that no parameter does (Modrak et al.
-    2023, "Simulation-based calibration checking with test quantities that depend on the data").
-    """
-    theta = mu[:, None] + tau[:, None] * z
-    likelihood = norm.logpdf(y, theta[..., None], 1.0).sum(axis=(1, 2))
-    return np.column_stack([mu, tau, theta, likelihood])
-
-
-def posterior_draws(step: DeerStep, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draws of mu, tau and z, given the data that the model has now."""
+def posterior_points(step: DeerStep, start: Values, seed: int) -> list[Values]:
+    """Draws given the data that the model has now."""
     step.setup_chain(np.random.default_rng([SEED, seed]), TUNE, N_RANKED)
-    point, points = START, []
+    point, points = start, []
     for i in range(TUNE + N_RANKED):
         if i == TUNE:
             step.stop_tuning()
         point, _ = step.step(point)
         points.append(point)
-    kept = points[TUNE:]
-    columns = {name: np.array([p[name] for p in kept]) for name in ("mu", "tau_log__", "z")}
-    return columns["mu"], np.exp(columns["tau_log__"]), columns["z"]
+    return points[TUNE:]
 
 
-def ranks(sampler: str, backend: str, window: int) -> np.ndarray:
+def ranks(name: str, sampler: str, backend: BackendName, window: int) -> np.ndarray:
     """Ranks of the true quantities among the draws, (replications, Q), each from 0 to N_RANKED."""
+    target, true, found = TARGETS[name], truths(name), []
     make, options = SAMPLERS[sampler]
-    true, found = truths(), []
-    with hierarchical():
+    with target.build() as model:
         step = make(backend=backend, window=window, **options)
+        start = model.initial_point()
         for i in range(N_REPLICATIONS):
             y = true["y"][i]
             pm.set_data({"y": y})
-            draws = quantities(*posterior_draws(step, i), y)
-            row = slice(i, i + 1)
-            here = quantities(true["mu"][row], true["tau"][row], true["z"][row], y)
-            found.append((draws < here).sum(axis=0))
+            draws = target.constrained(posterior_points(step, start, i))
+            here = {p: true[p][i : i + 1] for p in target.parameters}
+            below = target.quantities(draws, y) < target.quantities(here, y)
+            found.append(below.sum(axis=0))
     return np.array(found)
 
 
@@ -110,18 +168,36 @@ def check_uniform(ranks: np.ndarray) -> None:
 SLOW = pytest.mark.slow
 
 
-# Backends agree state by state (``tests/equivalence``): one will do.
-@pytest.mark.parametrize("window", [pytest.param(1, marks=SLOW), 16])
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        pytest.param("DeerMALA", marks=SLOW),
-        "DeerHMC",
-        pytest.param("DeerHMC of fixed paths", marks=SLOW),
-    ],
-)
-def test_ranks_are_uniform(sampler: str, window: int) -> None:
-    check_uniform(ranks(sampler, BACKENDS[-1], window))
+SAMPLER_OF: dict[tuple[str, BackendName], str] = {
+    ("eight schools", "jax"): "DeerHMC",
+    ("eight schools", "numba"): "DeerMALA",
+    ("logistic", "jax"): "DeerMALA",
+    ("logistic", "numba"): "DeerHMC of fixed paths",
+}
+"""Each target on each backend, with each sampler on one: states agree between backends
+(``tests/equivalence``)."""
+
+
+def _runs() -> list[Any]:
+    """All of it step by step and in windows; one quick."""
+    return [
+        pytest.param(
+            target,
+            sampler,
+            backend,
+            window,
+            marks=() if (sampler, window) == ("DeerHMC", 16) else SLOW,
+            id=f"{target}-{sampler}-{backend}-{window}",
+        )
+        for (target, backend), sampler in SAMPLER_OF.items()
+        for window in (1, 16)
+        if backend in BACKENDS
+    ]
+
+
+@pytest.mark.parametrize(("target", "sampler", "backend", "window"), _runs())
+def test_ranks_are_uniform(target: str, sampler: str, backend: BackendName, window: int) -> None:
+    check_uniform(ranks(target, sampler, backend, window))
 
 
 @pytest.mark.parametrize("sampler", [pytest.param("DeerMALA", marks=SLOW), "DeerHMC"])
@@ -133,6 +209,6 @@ def test_an_acceptance_without_kinetic_energy_is_caught(
         return end._replace(momentum=start.momentum), moved
 
     monkeypatch.setattr(kernel, "leapfrog", without_kinetic_energy)
-    found = ranks(sampler, BACKENDS[-1], 1)
+    found = ranks("eight schools", sampler, BACKENDS[-1], 1)
     with pytest.raises(AssertionError, match="p-values"):
         check_uniform(found)
