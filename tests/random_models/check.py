@@ -52,7 +52,7 @@ def quick_compilation() -> Iterator[None]:
         yield
 
 
-def check(seed: int, backend: BackendName) -> Outcome:
+def check(seed: int, backend: BackendName, window_tol: float = TOL) -> Outcome:
     """Sample a model; then one tape from where the chain stands, in windows and step by step."""
     with quick_compilation():
         model, description = random_model(seed)
@@ -74,8 +74,9 @@ def check(seed: int, backend: BackendName) -> Outcome:
         tuning, density = step.record.warmup.tuning, step.density
         z = tuning.metric.to_z(density.layout.ravel(point, density.dtype))
         tape = Streams.spawn(rng).tape(N_TRANSITIONS, density.size, tuning)
-        params, windows = density.param_values(point), step.solver
-        single = windows.with_plan(replace(windows.plan, window=1))
+        params, plan = density.param_values(point), step.solver.plan
+        windows = step.solver.with_plan(replace(plan, tol=window_tol))
+        single = step.solver.with_plan(replace(plan, window=1))
         solved, exact, shaken = (
             solver.run(start, tape, tuning, params, np.random.default_rng(0))
             for solver, start in ((windows, z), (single, z), (single, z + TOL))

@@ -1,6 +1,7 @@
 """What a window is expected to need and to gain, before anything is measured."""
 
 import numpy as np
+import pytest
 
 from pymc_deer import memory
 from pymc_deer.backends import make_solver

@@ -75,7 +75,7 @@ def test_a_window_beyond_memory_is_made_narrower(monkeypatch: pytest.MonkeyPatch
                 with pytest.warns(UserWarning, match=warning):
                     step = DeerHMC(**arguments)
         drawn = sample(step, tune=5, draws=5, chains=1)
-        return step.calibration.window, drawn["posterior"]["x"].values
+        return step.calibration.window, np.asarray(drawn["posterior"]["x"])
 
     window, wide = draws(1e12, None)
     assert window == 1024
