@@ -1,0 +1,250 @@
+"""`pymc_deer.sample` gives what `pm.sample` gives."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from xarray import DataTree
+
+import pymc_deer
+from pymc_deer.ensemble import Ensemble
+from pymc_deer.examples import eight_schools
+from pymc_deer.sampling import KERNELS
+from pymc_deer.status import ModelError, OptionError
+from tests.random_models.check import quick_compilation
+from tests.support import BACKENDS, SEED
+from tests.support import sample as step_by_step
+
+BOTH_KERNELS = pytest.mark.parametrize("kernel", KERNELS)
+
+
+def together(model: pm.Model, **changes: Any) -> DataTree:
+    """A short, silent run."""
+    options: dict[str, Any] = {
+        "draws": 20,
+        "tune": 30,
+        "chains": 2,
+        "random_seed": SEED,
+        "backend": "jax",
+        "window": 1,
+        "progressbar": False,
+        "compute_convergence_checks": False,
+    }
+    return pymc_deer.sample(model=model, **(options | changes))
+
+
+def linear() -> pm.Model:
+    x = np.linspace(-1.0, 1.0, 12)
+    with pm.Model(coords={"i": range(12), "k": ["a", "b"]}) as model:
+        data = pm.Data("x", x, dims="i")
+        beta = pm.Normal("beta", dims="k")
+        mean = pm.Deterministic("mean", beta[0] + beta[1] * data, dims="i")
+        pm.Normal("y", mean, pm.HalfNormal("sigma"), observed=2 * x, dims="i")
+    return model
+
+
+def imputed() -> pm.Model:
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Normal("y", mu, observed=np.ma.masked_invalid([0.1, np.nan, 0.3, np.nan]))
+    return model
+
+
+def ordered() -> pm.Model:
+    with pm.Model() as model:
+        pm.Normal(
+            "cut", [0.0, 1.0, 2.0], 1.0, transform=pm.distributions.transforms.ordered, shape=3
+        )
+    return model
+
+
+def simplex() -> pm.Model:
+    with pm.Model(coords={"kind": ["x", "y", "z"]}) as model:
+        p = pm.Dirichlet("p", np.ones(3), dims="kind")
+        pm.Multinomial("n", 10, p, observed=[3, 3, 4], dims="kind")
+    return model
+
+
+def zero_sum() -> pm.Model:
+    with pm.Model(coords={"g": list("abcd")}) as model:
+        pm.ZeroSumNormal("effect", dims="g")
+    return model
+
+
+def nested() -> pm.Model:
+    with pm.Model() as model:
+        pm.Normal("x")
+        with pm.Model("inner"):
+            pm.Gamma("y", 2.0, 1.0)
+    return model
+
+
+def with_potential() -> pm.Model:
+    with pm.Model() as model:
+        x = pm.Uniform("x", -1.0, 3.0, shape=(2, 3))
+        pm.Potential("ridge", -pt.sum((x - 1.0) ** 4))
+        pm.Deterministic("constant", pt.as_tensor(np.arange(3.0)))
+    return model
+
+
+def correlated() -> pm.Model:
+    with pm.Model() as model:
+        chol, _, _ = pm.LKJCholeskyCov(
+            "chol", n=2, eta=2.0, sd_dist=pm.Exponential.dist(1.0), compute_corr=True
+        )
+        pm.MvNormal("x", np.zeros(2), chol=chol)
+    return model
+
+
+def mixture() -> pm.Model:
+    with pm.Model() as model:
+        w = pm.Beta("w", 2.0, 2.0)
+        parts = [pm.Normal.dist(-1.0, 1.0), pm.Normal.dist(1.0, 1.0)]
+        pm.Mixture("y", pt.stack([w, 1 - w]), parts, observed=np.linspace(-2, 2, 7))
+    return model
+
+
+VARIED = (
+    *(eight_schools, linear, imputed, ordered, simplex),
+    *(zero_sum, nested, with_potential, correlated, mixture),
+)
+
+
+def outline(idata: DataTree) -> dict[str, Any]:
+    """Groups with their variables, dims, types and coords."""
+    return {
+        group: {
+            "variables": {
+                str(name): (v.dims, v.shape, v.dtype) for name, v in data.dataset.data_vars.items()
+            },
+            "coords": {str(n): c.values.tolist() for n, c in data.dataset.coords.items()},
+        }
+        for group, data in idata.children.items()
+    }
+
+
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+@pytest.mark.parametrize("build", VARIED)
+def test_one_chain_is_that_of_pm_sample(build: Callable[[], pm.Model]) -> None:
+    """The same draws, in the same groups, variables, dims and coords."""
+    changes = {"chains": 1, "discard_tuned_samples": False}
+    with quick_compilation():
+        model = build()
+        found = together(model, **changes)
+        with model:
+            step = pymc_deer.DeerMALA(backend="jax", window=1)
+        expected = step_by_step(step, **changes)
+    assert outline(found) == outline(expected)
+    for group in ("posterior", "warmup_posterior", "sample_stats", "warmup_sample_stats"):
+        for name, values in expected[group].dataset.data_vars.items():
+            assert_allclose(found[group][name].values, values.values, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@BOTH_KERNELS
+def test_chains_warm_up_together(backend: str, kernel: str, monkeypatch) -> None:
+    """They share metric, paths and steps per draw; each has its own step size."""
+    ensembles: list[Ensemble] = []
+    begin = Ensemble.begin
+
+    def spy(self: Ensemble, *args: Any) -> None:
+        ensembles.append(self)
+        begin(self, *args)
+
+    monkeypatch.setattr(Ensemble, "begin", spy)
+    idata = together(eight_schools(), kernel=kernel, backend=backend, tune=200, chains=3)
+    first, *others = [record.warmup for record in ensembles[0].records]
+    assert others
+    for other in others:
+        assert other.tuning.metric is first.tuning.metric
+        assert other.path == first.path
+        assert other.steps_per_draw == first.steps_per_draw
+    sizes = idata["sample_stats"]["step_size"].values
+    assert len(np.unique(sizes)) == 3
+    theta = idata["posterior"]["mu"] + idata["posterior"]["tau"] * idata["posterior"]["eta"]
+    assert_allclose(idata["posterior"]["theta"].values, theta.values, rtol=1e-12)
+    # What the attributes say is what ran.
+    assert idata["sample_stats"].attrs["deer_backend"] == backend
+
+
+@BOTH_KERNELS
+def test_seed_determines_the_draws(kernel: str) -> None:
+    model = eight_schools()
+    runs = [together(model, kernel=kernel, random_seed=seed) for seed in (1, 1, 2)]
+    first, again, other = (run["posterior"]["mu"].values for run in runs)
+    assert_array_equal(first, again)
+    chains = [set(chain) for draws in (first, other) for chain in draws]
+    assert len(set.union(*chains)) == sum(map(len, chains))
+
+
+def test_windows_change_no_draw() -> None:
+    fixed = {"step_size": 0.4, "metric": np.eye(10), "steps_per_draw": 5, "tune": 0, "draws": 50}
+    one, wide = (together(eight_schools(), window=w, **fixed) for w in (1, 16))
+    assert (wide["sample_stats"]["sweeps"] > 0).all()
+    for name, values in one["posterior"].dataset.data_vars.items():
+        assert_allclose(wide["posterior"][name].values, values.values, rtol=1e-4, atol=1e-4)
+
+
+def test_an_interrupt_keeps_what_all_chains_have_finished(monkeypatch) -> None:
+    solve, calls = Ensemble.next_stretch, []
+
+    def interrupted(self: Ensemble, params: Any) -> Any:
+        calls.append(None)
+        if len(calls) == 20:
+            raise KeyboardInterrupt
+        return solve(self, params)
+
+    whole = together(eight_schools(), tune=30, draws=30, discard_tuned_samples=False)
+    monkeypatch.setattr(Ensemble, "next_stretch", interrupted)
+    part = together(eight_schools(), tune=30, draws=30, discard_tuned_samples=False)
+    n = part["warmup_posterior"].sizes["draw"]
+    assert 0 < n < 30
+    assert_array_equal(
+        part["warmup_posterior"]["mu"].values, whole["warmup_posterior"]["mu"].values[:, :n]
+    )
+
+
+def test_initial_values_and_var_names() -> None:
+    frozen = {"step_size": 1e-12, "metric": np.eye(10), "steps_per_draw": 1, "tune": 0, "draws": 3}
+    initvals = [{"mu": 1.0}, {"mu": -2.0}]
+    idata = together(eight_schools(), initvals=initvals, var_names=["mu", "theta"], **frozen)
+    assert set(map(str, idata["posterior"].data_vars)) == {"mu", "theta"}
+    assert_allclose(idata["posterior"]["mu"].values[:, 0], [1.0, -2.0], atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", [True, "combined", "split+stats"])
+def test_progress_bar(mode: Any, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    together(eight_schools(), progressbar=mode)
+    shown = capsys.readouterr().out
+    assert ("Step size" in shown) == (mode != "combined")
+    # Behind warm-up a bar counts from 1 again.
+    assert f" {20 if mode != 'combined' else 40} " in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kernel": "nuts"}, r"sample\(kernel='nuts'\): kernel must be one of \('mala', 'hmc'\)"),
+        ({"draws": 0}, r"sample\(draws=0\): draws must be an integer of at least 1"),
+        ({"chains": 2.5}, r"sample\(chains=2.5\): chains must be an integer of at least 1"),
+        ({"tune": -1}, r"sample\(tune=-1\): tune must be an integer of at least 0"),
+        ({"vars": ["mu"]}, "sample has no argument vars: it moves all variables"),
+        ({"n_steps": 3}, "DeerMALA has no argument n_steps"),
+        ({"var_names": ["nu"]}, r"sample\(var_names=...\): the model has no nu; it has mu, tau"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        together(eight_schools(), **arguments)
+
+
+def test_discrete_variables() -> None:
+    with pm.Model() as model:
+        pm.Normal("x", pm.Bernoulli("k", 0.5))
+    with pytest.raises(ModelError, match=r"^k: pymc_deer.sample moves all variables itself"):
+        together(model)
