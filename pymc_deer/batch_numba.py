@@ -18,18 +18,12 @@ def batch_map(blocking, {arguments}):
     block = max(1, min(blocking[0], width))
     n_blocks = (width + block - 1) // block
     {allocate}
-    {take_threads}
     for i in {range}(n_blocks):
         lo = i * block
         hi = min(lo + block, width)
         {evaluate}
-    {give_threads_back}
     return {outputs}
 """
-
-_TAKE_THREADS = """n_threads = numba.get_num_threads()
-    numba.set_num_threads(min(blocking[1], n_threads))"""
-_GIVE_THREADS_BACK = "numba.set_num_threads(n_threads)"
 
 _ONLY_PRANGE = {
     "comprehension": False,
@@ -84,8 +78,6 @@ def _source(op: BatchMap) -> str:
         ]
     return _TEMPLATE.format(
         range="numba.prange" if op.threaded else "range",
-        take_threads=_TAKE_THREADS if op.threaded else "",
-        give_threads_back=_GIVE_THREADS_BACK if op.threaded else "",
         arguments=", ".join(mapped + shared),
         first=mapped[0],
         allocate="\n    ".join(allocate),

@@ -1,7 +1,8 @@
 """The Numba backend: both loops, over steps and over sweeps, are compiled around the graph."""
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from hashlib import sha256
 from typing import Any
 
@@ -157,11 +158,12 @@ class NumbaSolver(Solver):
         )
         done, sweeps = 0, 0
         carry = np.tile(start, (width, 1)), self._memory(width), start
-        while done < n and sweeps < budget:
-            before, last = sweeps, min(budget, sweeps + pace.allows(weight))
-            loop = self._windowed_loop(threaded)
-            done, sweeps, *carry = loop(done, sweeps, *carry, *noise, window, last, *arguments)
-            pace.took(sweeps - before, weight)
+        with _numba_threads(self._n_threads) if threaded else nullcontext():
+            while done < n and sweeps < budget:
+                before, last = sweeps, min(budget, sweeps + pace.allows(weight))
+                loop = self._windowed_loop(threaded)
+                done, sweeps, *carry = loop(done, sweeps, *carry, *noise, window, last, *arguments)
+                pace.took(sweeps - before, weight)
         return done, sweeps
 
     def batch_gain_bound(self, params: Sequence[np.ndarray]) -> float:
@@ -236,6 +238,17 @@ def available_threads() -> int:
         return 1
     config: Any = numba.config
     return config.NUMBA_NUM_THREADS
+
+
+@contextmanager
+def _numba_threads(n: int) -> Iterator[None]:
+    """At most n threads for compiled loops."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(n, before))
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
 
 
 def _cannot_compile(error: Exception | None) -> BackendError:

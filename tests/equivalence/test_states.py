@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -162,7 +163,11 @@ def test_threads_change_nothing(monkeypatch, kernel: Kernel):
     solver = case.solver("numba", 128)
     monkeypatch.setattr("pymc_deer.backends.numba.available_threads", lambda: 2)
     monkeypatch.setattr(solver, "blas_threads", lambda: 2)
+    set_threads, told = numba.set_num_threads, []
+    monkeypatch.setattr(numba, "set_num_threads", lambda n: (told.append(n), set_threads(n)))
+    n_threads = numba.get_num_threads()
     solved = case.run(solver, tape)
+    assert told == [min(2, n_threads), n_threads], "as many as asked for, and given back"
     ran = [key for key in solver._programs if key != "sequential"]
     assert ran == [("preconditioned", True)], "the threaded loop must be the one that ran"
     assert np.abs(solved.z - exact.z).max() <= 1e-4
