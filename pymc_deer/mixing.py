@@ -20,7 +20,10 @@ def autocorrelation_time(means: np.ndarray, length: float, variance: np.ndarray)
         Variance of the rows, (D,).
     """
     between = np.var(means, axis=0, ddof=1)
-    return float(np.max(length * between / np.maximum(variance, np.finfo(float).tiny)))
+    # Rows vary by half as much as their batches, at least: less is the rounding of a coordinate
+    # that stood still.
+    floor = np.maximum(between / 2, np.finfo(float).tiny)
+    return float(np.max(length * between / np.maximum(variance, floor)))
 
 
 def largest_of_noisy(n_batches: int, size: int) -> float:

@@ -104,7 +104,7 @@ def works_or_is_refused(sampler: type[DeerStep], arguments: dict[str, Any]) -> N
             return
 
 
-EMPTY = pm.Model()
+HERE = model()
 
 
 @settings(max_examples=400, deadline=None, derandomize=True)
@@ -112,7 +112,7 @@ EMPTY = pm.Model()
 def test_wrong_values_are_refused_before_anything_is_compiled(case, wrong) -> None:
     sampler, arguments = case
     # The one value that is certainly wrong keeps the rest from being compiled.
-    with EMPTY, pytest.raises(OptionError):
+    with HERE, pytest.raises(OptionError):
         sampler(**{**arguments, "backend": (wrong,)})
 
 

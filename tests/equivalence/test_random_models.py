@@ -11,7 +11,7 @@ from pymc.exceptions import ImputationWarning
 from tests.random_models.check import TOL, Outcome, check
 from tests.random_models.models import EFFECTS, LIKELIHOODS, random_model
 
-FEW, MORE = range(6), range(6, 24)
+FEW, MORE = range(4), range(4, 24)
 
 
 def outcome(seed: int, window_tol: float = TOL) -> Outcome:
@@ -33,7 +33,7 @@ def test_windows_solve_a_random_model(seed: int) -> None:
 def descriptions() -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ImputationWarning)
-        return "; ".join(random_model(seed)[1] for seed in range(200))
+        return "; ".join(random_model(seed)[1] for seed in range(120))
 
 
 @pytest.mark.parametrize("part", [*EFFECTS, *LIKELIHOODS])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_deer.mixing import BatchMeans
+from pymc_deer.mixing import BatchMeans, autocorrelation_time
 from tests.support import autoregressive
 
 
@@ -49,3 +49,8 @@ def test_a_chain_that_hardly_moves() -> None:
     assert fed(autoregressive(0.999, 1000)[:, None]).autocorrelation_time() > 10
     assert fed(np.ones((100, 2))).autocorrelation_time() == 0.0
     assert fed(np.ones((1, 2))).autocorrelation_time() == 0.0
+
+
+def test_the_rounding_of_a_coordinate_that_stood_still_is_no_overflow() -> None:
+    means = np.array([[1e-150], [2e-150], [1e-150]])
+    assert autocorrelation_time(means, 10.0, np.zeros(1)) == 20.0
