@@ -18,12 +18,15 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.step_methods.compound import CompoundStep
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify
 
+import pymc_deer
 import pymc_deer.backends.jax
 from pymc_deer import DeerHMC, examples
+from pymc_deer.sampling import KERNELS
 from pymc_deer.step import DeerStep
 from tests.support import SAMPLERS, sample
 
@@ -177,6 +180,41 @@ def data_of_another_shape(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> obj
     return step.step(model.initial_point())
 
 
+def together(**arguments: Any) -> Trigger:
+    """The mistake is in the arguments of pymc_deer.sample."""
+
+    def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+        kernel = next(name for name, kind in KERNELS.items() if kind is sampler)
+        options = {"model": one_variable(), "kernel": kernel, "backend": "jax", "window": 1}
+        return pymc_deer.sample(**(options | arguments))
+
+    return trigger
+
+
+def resumed(n_steps: int) -> Trigger:
+    """A state taken after so many of the chain's one draw is the mistake."""
+
+    def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+        with one_variable() as model:
+            step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
+        step.setup_chain(np.random.default_rng(0), 0, 1)
+        for _draw in range(n_steps):
+            step.step(model.initial_point())
+        return pymc_deer.resume(step, step.sampling_state)
+
+    return trigger
+
+
+def resumed_without_point(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        y = pm.Normal("y", x)
+        step = CompoundStep([sampler([x], backend="jax"), pm.Slice([y])])
+    step.setup_chain(np.random.default_rng(0), 0, 2)
+    step.step(model.initial_point())
+    return pymc_deer.resume(step, step.sampling_state)
+
+
 class Opaque(Op):
     """-x^2, for backends that know nothing of it."""
 
@@ -275,6 +313,24 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "`pm.sample(step=DeerMALA)`": step_class,
     "`initvals` of the wrong shape": sampled(initvals={"x": np.zeros(3)}),
+    "unknown kernel": tuple(together(kernel=name) for name in ("nuts", "MALA", None)),
+    "`draws` or `chains` below 1, `tune` below 0, or no integer": tuple(
+        together(**{name: value})
+        for name in ("draws", "chains", "tune")
+        for value in (-1, 2.5, "10", True)
+    ),
+    "an argument that only a step has": (
+        together(vars=["x"]),
+        together(rng=1),
+        together(blocked=False),
+    ),
+    "`var_names` with a name that the model does not have": together(var_names=["z"]),
+    "discrete variables in the model": together(
+        model=model_of(lambda: pm.Normal("x", pm.Bernoulli("k", 0.5)))()
+    ),
+    "`resume` with a state taken before the first draw": resumed(0),
+    "`resume` with a state taken after the last draw": resumed(1),
+    "`resume` without `point` beside other step methods": resumed_without_point,
     "no free variables, or `vars=[]`": (
         made(model_of(lambda: pm.Normal("y", observed=1.0))),
         made(vars=[]),

@@ -14,7 +14,6 @@ import pymc_deer
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
 from pymc_deer.sampling import KERNELS
-from pymc_deer.status import ModelError, OptionError
 from tests.random_models.check import quick_compilation
 from tests.support import BACKENDS, SEED
 from tests.support import sample as step_by_step
@@ -224,27 +223,3 @@ def test_progress_bar(mode: Any, capsys, monkeypatch) -> None:
     assert ("Step size" in shown) == (mode != "combined")
     # Behind warm-up a bar counts from 1 again.
     assert f" {20 if mode != 'combined' else 40} " in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"kernel": "nuts"}, r"sample\(kernel='nuts'\): kernel must be one of \('mala', 'hmc'\)"),
-        ({"draws": 0}, r"sample\(draws=0\): draws must be an integer of at least 1"),
-        ({"chains": 2.5}, r"sample\(chains=2.5\): chains must be an integer of at least 1"),
-        ({"tune": -1}, r"sample\(tune=-1\): tune must be an integer of at least 0"),
-        ({"vars": ["mu"]}, "sample has no argument vars: it moves all variables"),
-        ({"n_steps": 3}, "DeerMALA has no argument n_steps"),
-        ({"var_names": ["nu"]}, r"sample\(var_names=...\): the model has no nu; it has mu, tau"),
-    ],
-)
-def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        together(eight_schools(), **arguments)
-
-
-def test_discrete_variables() -> None:
-    with pm.Model() as model:
-        pm.Normal("x", pm.Bernoulli("k", 0.5))
-    with pytest.raises(ModelError, match=r"^k: pymc_deer.sample moves all variables itself"):
-        together(model)

@@ -12,7 +12,9 @@ import pandas as pd
 import pymc as pm
 import pytest
 
+import pymc_deer
 from pymc_deer import DeerHMC, DeerMALA, examples
+from pymc_deer.sampling import KERNELS
 from pymc_deer.step import DeerStep
 from tests.statistical.checks import (
     WARNINGS,
@@ -101,6 +103,16 @@ def test_posterior_agrees_with_nuts(name: str, backend: str) -> None:
 @pytest.mark.parametrize(("name", "backend"), cases(HMC_TRACTABLE, HMC_QUICK, HMC_QUICK))
 def test_posterior_of_hmc_agrees_with_nuts(name: str, backend: str) -> None:
     check_run(sample(TRACTABLE[name](), DeerHMC, backend=backend), load_reference(name))
+
+
+@pytest.mark.parametrize("name", ["eight_schools", pytest.param("radon", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_posterior_of_chains_together_agrees_with_nuts(kernel: str, name: str) -> None:
+    model = TRACTABLE[name]()
+    idata = pymc_deer.sample(
+        model=model, kernel=kernel, backend=BACKENDS[-1], random_seed=SEED, progressbar=False
+    )
+    check_run(summarise(idata, model), load_reference(name))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
