@@ -3,7 +3,7 @@
 import json
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -67,10 +67,15 @@ def paired_ratio(
 
 
 def write(
-    name: str, rows: Sequence[dict[str, object]], old: Sequence[dict[str, object]] = ()
+    name: str, rows: Iterable[dict[str, object]], old: Sequence[dict[str, object]] = ()
 ) -> None:
-    """Write the rows to ``docs/benchmarks/NAME.json`` with what they ran on; print the new ones."""
+    """Write the rows to ``docs/benchmarks/NAME.json`` with what they ran on.
+
+    New ones are printed as they come.
+    """
+    written = []
     for row in rows:
+        written.append(row)
         if row not in old:
             print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -79,7 +84,7 @@ def write(
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "versions": {package: version(package) for package in packages},
-        "rows": list(rows),
+        "rows": written,
     }
     (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
 

@@ -10,6 +10,7 @@ schools in 70.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def hmc_rows() -> Iterator[dict[str, object]]:
 
 def main() -> None:
     """Count sweeps for every case."""
-    write("sweeps", [*mala_rows(), *hmc_rows()])
+    write("sweeps", chain(mala_rows(), hmc_rows()))
 
 
 if __name__ == "__main__":
