@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pymc_deer.backends.base import Trajectory, Tuning
+from pymc_deer.backends.base import Tuning
+from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import Metric, MetricKind, identity_metric
 from pymc_deer.path_length import PathLength
 from pymc_deer.warmup_window import WarmupWindow

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_deer.backends.base import Trajectory
+from pymc_deer.backends.trajectory import Trajectory
 
 _MOST_COORDINATES = 4000
 _SLOWEST_SHARE = 0.05

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from pymc_deer.adaptation import acceptance_rates
-from pymc_deer.backends.base import Run, Solver, Trajectory, Tuning
+from pymc_deer.backends.base import Run, Solver, Tuning
+from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.noise import Tape, draw_tape
 
 _DIVERGENCE = 1000.0

@@ -6,7 +6,7 @@ from functools import reduce
 
 import numpy as np
 
-from pymc_deer.backends.base import Trajectory
+from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import Moments, estimate_metric
 from pymc_deer.metric_low_rank import Sample, estimate_low_rank

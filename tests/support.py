@@ -8,7 +8,7 @@ import pymc as pm
 from xarray import DataTree
 
 from pymc_deer import DeerHMC, DeerMALA
-from pymc_deer.backends.base import Trajectory
+from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.step import DeerStep
 
 BACKENDS = tuple(os.environ.get("PYMC_DEER_TEST_BACKENDS", "numba,jax").split(","))

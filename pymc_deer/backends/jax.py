@@ -19,7 +19,8 @@ from jax import lax
 import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
-from pymc_deer.backends.base import SOLVED, Buffers, Noise, Solver, solved_dtype, solved_shape
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.trajectory import SOLVED, Buffers, Noise, solved_dtype, solved_shape
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError, ForkError

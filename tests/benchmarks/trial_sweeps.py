@@ -16,7 +16,8 @@ from pytensor.graph.replace import graph_replace
 
 from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import Solver, Trajectory, WindowPlan
+from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import SymbolicMetric
 from pymc_deer.noise import Tape, draw_tape
 from pymc_deer.sweep import SweepSpec

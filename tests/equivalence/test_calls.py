@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import pymc_deer.backends.jax
-from pymc_deer.backends.base import SOLVED, Solver
+from pymc_deer.backends.base import Solver
 from pymc_deer.backends.pace import Pace
+from pymc_deer.backends.trajectory import SOLVED
 from pymc_deer.jacobian import Rule
 from pymc_deer.options import BackendName
 from tests.equivalence.problems import Problem, problem

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_deer.backends.base import Trajectory
+from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.path_statistics import PathStatistics
 from tests.support import trajectory
 

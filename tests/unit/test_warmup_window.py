@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_deer.backends.base import Trajectory
+from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import KINDS, MetricKind, identity_metric
 from pymc_deer.warmup_window import WarmupWindow
 from tests.support import autoregressive, trajectory

@@ -1,0 +1,120 @@
+"""What goes into a solve and what comes out: noise, and states with how they were found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_deer.noise import Tape
+from pymc_deer.precision import WIDE
+
+SOLVED = ("z", "logp", "dlogp", "log_alpha", "energy")
+"""What a backend fills in for each transition, in the order of its programs' outputs."""
+
+_VECTORS = ("z", "dlogp")
+
+_PER_STEP = (*SOLVED, "n_leapfrog", "step_sizes")
+"""Fields of a trajectory with a row for each transition."""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """n consecutive states in whitened coordinates, and how they were found.
+
+    Attributes
+    ----------
+    z, dlogp
+        States and gradients of logp there, shape (n, D).
+    logp
+        Log-density at the states, shape (n,).
+    log_alpha
+        Log of each transition's Metropolis ratio, shape (n,).
+    energy
+        Hamiltonian where each transition starts, shape (n,).
+    n_leapfrog, step_sizes
+        Leapfrog steps of each transition, and their size, shape (n,).
+    n_sweeps
+        Newton sweeps used, 0 for the sequential chain.
+    n_fallback
+        Transitions finished step by step because the sweeps ran out.
+    """
+
+    z: np.ndarray
+    logp: np.ndarray
+    dlogp: np.ndarray
+    log_alpha: np.ndarray
+    energy: np.ndarray
+    n_leapfrog: np.ndarray
+    step_sizes: np.ndarray
+    n_sweeps: int
+    n_fallback: int
+
+    def __len__(self) -> int:
+        return len(self.logp)
+
+    def __getitem__(self, rows: slice) -> "Trajectory":
+        """Some of the states; the counts stay those of the whole."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in _PER_STEP})
+
+    @classmethod
+    def joined(cls, pieces: Sequence["Trajectory"]) -> "Trajectory":
+        """Consecutive trajectories as one."""
+        if len(pieces) == 1:
+            return pieces[0]
+        return cls(
+            **{name: np.concatenate([getattr(p, name) for p in pieces]) for name in _PER_STEP},
+            n_sweeps=sum(p.n_sweeps for p in pieces),
+            n_fallback=sum(p.n_fallback for p in pieces),
+        )
+
+
+class Noise(NamedTuple):
+    """A solve's tape in the types of its programs: xi (n, D); log_u, step sizes and L, (n,)."""
+
+    xi: np.ndarray
+    log_u: np.ndarray
+    step_sizes: np.ndarray
+    n_leapfrog: np.ndarray
+
+    @classmethod
+    def of(cls, tape: Tape, step_size: float, dtype: str) -> "Noise":
+        return cls(
+            np.ascontiguousarray(tape.xi, dtype=dtype),
+            np.ascontiguousarray(tape.log_u, dtype=WIDE),
+            np.ascontiguousarray(tape.step_sizes(step_size), dtype=dtype),
+            np.ascontiguousarray(tape.lengths, dtype=np.int64),
+        )
+
+    def after(self, n: int) -> "Noise":
+        """Without the first n transitions."""
+        return Noise(*(array[n:] for array in self))
+
+
+def solved_shape(name: str, n: int, size: int) -> tuple[int, ...]:
+    """Shape of one of `SOLVED` for n transitions in D = `size` dimensions."""
+    return (n, size) if name in _VECTORS else (n,)
+
+
+def solved_dtype(name: str, dtype: str) -> str:
+    """Type of one of `SOLVED` for a density in `dtype`."""
+    return dtype if name in _VECTORS else WIDE
+
+
+class Buffers:
+    """Arrays that a solver fills for n transitions: `SOLVED`, in that order."""
+
+    def __init__(self, n: int, size: int, dtype: str) -> None:
+        self.arrays = tuple(
+            np.empty(solved_shape(name, n, size), solved_dtype(name, dtype)) for name in SOLVED
+        )
+
+    @property
+    def z(self) -> np.ndarray:
+        """The states, shape (n, D)."""
+        return self.arrays[0]
+
+    def write(self, at: int, arrays: Sequence[np.ndarray]) -> None:
+        """Copy rows of each array to position `at`."""
+        for target, rows in zip(self.arrays, arrays, strict=True):
+            target[at : at + len(rows)] = rows
