@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytest
 from xarray import DataTree
 
 from pymc_deer import DeerHMC, DeerMALA
@@ -17,6 +18,12 @@ BACKENDS = tuple(os.environ.get("PYMC_DEER_TEST_BACKENDS", "numba,jax").split(",
 SAMPLERS: tuple[type[DeerStep], ...] = (DeerMALA, DeerHMC)
 
 SEED = 20_250_103
+
+# Python warns of any fork in a process with threads; the forks here are what is tested.
+FORKS = pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded, use of fork:DeprecationWarning",
+    "ignore:os.fork\\(\\) was called:RuntimeWarning",
+)
 
 
 def sample(step: DeerStep, **changes: Any) -> DataTree:

@@ -152,10 +152,14 @@ MODELS: tuple[Callable[[], pm.Model], ...] = (
 )
 
 
-@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+CASES = [pytest.param(make, "jax", id=make.__name__) for make in MODELS] + [
+    pytest.param(make, "numba", id=f"{make.__name__}, Numba", marks=pytest.mark.slow)
+    for make in (custom_dist, own_transform, masked)
+]
+
+
 @pytest.mark.parametrize(
-    "backend",
-    [pytest.param(name, marks=() if name == "jax" else pytest.mark.slow) for name in BACKENDS],
+    ("make", "backend"), [case for case in CASES if case.values[1] in BACKENDS]
 )
 def test_model_has_its_posterior(make: Callable[[], pm.Model], backend: str) -> None:
     with make():

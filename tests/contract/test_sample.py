@@ -17,17 +17,11 @@ from pymc_deer import DeerMALA
 from pymc_deer.examples import eight_schools
 from pymc_deer.stats import STATS, STATS_DTYPES_SHAPES
 from pymc_deer.step import DeerStep
-from tests.support import BACKENDS, SAMPLERS, SEED, sample
+from tests.support import BACKENDS, FORKS, SAMPLERS, SEED, sample
 
 NAMES = ("mu", "tau", "eta")
 
 BOTH_SAMPLERS = pytest.mark.parametrize("sampler", SAMPLERS)
-
-# Python warns of any fork in a process with threads; the forks here are what is tested.
-FORKS = pytest.mark.filterwarnings(
-    "ignore:.*multi-threaded, use of fork:DeprecationWarning",
-    "ignore:os.fork\\(\\) was called:RuntimeWarning",
-)
 
 
 @cache
