@@ -13,6 +13,7 @@ import pymc as pm
 import pytest
 from numpy.testing import assert_array_equal
 
+import pymc_deer.chain
 from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.adaptation import Warmup
 from pymc_deer.backends.pace import Pace
@@ -85,17 +86,17 @@ def test_interrupt_in_the_middle_of_a_solve_keeps_the_finished_draws(
     options: dict[str, Any] = {"chains": 1, "tune": 20, "draws": 150}
     whole = sample(step, **options)
     paced(step, monkeypatch)
-    solves, solve = [], Chain._solve
+    solves, task = [], Chain.task
 
-    def counted(chain: Chain, params: Any) -> Any:
+    def counted(chain: Chain) -> Any:
         # Of the draws that are kept: the first stretch is over, and the second in its third call.
         if chain.record.n_tune_left == 0:
             solves.append(chain.record.n_draws_left)
             if len(solves) == 2:
                 InterruptedPace.arm(3)
-        return solve(chain, params)
+        return task(chain)
 
-    monkeypatch.setattr(Chain, "_solve", counted)
+    monkeypatch.setattr(Chain, "task", counted)
     kept = sample(step, **options)
     n_left = 150 - kept["posterior"].sizes["draw"]
     assert solves == [150, n_left], "the second stretch was asked for, and no other"
@@ -141,7 +142,7 @@ def test_a_chain_goes_on_after_an_interrupt_as_if_there_had_been_none(
 
 def check_commit_is_whole(step: DeerStep, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain interrupted whenever warm-up learns goes on as if it had not been."""
-    observe = Warmup.observe
+    observe = pymc_deer.chain.observe
 
     def interrupted(*arguments: Any) -> None:
         observe(*arguments)
@@ -153,7 +154,7 @@ def check_commit_is_whole(step: DeerStep, monkeypatch: pytest.MonkeyPatch) -> No
         for i in range(12):
             try:
                 with monkeypatch.context() as patch:
-                    patch.setattr(Warmup, "observe", observing if i else observe)
+                    patch.setattr(pymc_deer.chain, "observe", observing if i else observe)
                     point, _ = step.step(point)
             except KeyboardInterrupt:
                 step.sampling_state = step.sampling_state
