@@ -131,10 +131,10 @@ def prepare(
         )
         x, params = density.layout.ravel(point, density.dtype), density.param_values(point)
         logp, _ = solver.evaluate(x, identity_metric(kind, density.size), params)
-    if is_first and not np.isfinite(logp):
-        refuse_data(model, point)
-    elif is_first:
-        refuse_improper(solver, x, model, params)
+        if is_first and not np.isfinite(logp):
+            refuse_data(model, point)
+        elif is_first:
+            refuse_improper(solver, x, model, params)
     return Prepared(solver, calibration)
 
 
