@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytensor
 
+from pymc_deer.backends.base import Run
 from pymc_deer.chain import Streams
 from pymc_deer.options import BackendName
 from tests.random_models.models import random_model
@@ -87,7 +88,7 @@ def check(seed: int, backend: BackendName, window_tol: float = TOL) -> Outcome:
         single = step.solver.with_plan(replace(plan, window=1))
         rounded = step.solver.with_plan(replace(plan, tol=0.0))
         solved, exact, *controls = (
-            solver.run(start, tape, tuning, params, np.random.default_rng(0))
+            solver.run(Run(start, tape, tuning, np.random.default_rng(0)), params)
             for solver, start in ((windows, z), (single, z), (single, z + TOL), (rounded, z))
         )
     assert np.isfinite(exact.z).all(), description
