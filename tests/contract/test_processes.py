@@ -2,18 +2,16 @@
 
 import multiprocessing
 import os
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 from threadpoolctl import threadpool_limits
 
 from pymc_deer import DeerMALA
 from pymc_deer.backends.numba import NumbaSolver, available_threads
-from pymc_deer.examples import breast_cancer, eight_schools
+from pymc_deer.examples import eight_schools
 from pymc_deer.step import DeerStep
 from tests.support import BACKENDS, sample
 
@@ -91,39 +89,6 @@ def test_threads_are_those_that_blas_is_allowed(threads_used: list[int]) -> None
         with threadpool_limits(limit, "blas"):
             sample(step, chains=1, tune=0)
         assert set(threads_used) == {limit}
-
-
-@ON_NUMBA
-@FORKS
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork")
-def test_wide_windows_in_two_workers_start_no_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Windows worth threads: on two in this process, on one each in workers, the same draws."""
-    loop_of = NumbaSolver._windowed_loop
-
-    def recorded(solver: NumbaSolver, threaded: bool) -> Any:
-        (tmp_path / f"{os.getpid()} {threaded}").touch()
-        return loop_of(solver, threaded)
-
-    monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", max(2, os.cpu_count() or 1))
-    with breast_cancer():
-        step = DeerMALA(
-            backend="numba", window=128, curvature=1.5, jacobian="secant", steps_per_draw=16
-        )
-    assert isinstance(step, DeerStep)
-    monkeypatch.setattr(NumbaSolver, "_windowed_loop", recorded)
-    parallel = sample(step, cores=2, mp_ctx="fork", tune=50)
-    used = [path.name.split() for path in tmp_path.iterdir()]
-    assert len(used) == 2
-    assert {threaded for _, threaded in used} == {"False"}
-    serial = sample(step, tune=50)
-    if available_threads() > 1:
-        assert (tmp_path / f"{os.getpid()} True").exists()
-    for name, values in parallel["posterior"].data_vars.items():
-        assert_array_equal(values, serial["posterior"][name])
 
 
 def memory_setting(packed: bytes) -> Any:

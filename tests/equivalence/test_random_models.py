@@ -11,7 +11,7 @@ from pymc.exceptions import ImputationWarning
 from tests.random_models.check import TOL, Outcome, check
 from tests.random_models.models import EFFECTS, LIKELIHOODS, random_model
 
-FEW, MORE = range(4), range(4, 24)
+FEW, MORE = range(4), range(4, 12)
 
 
 def outcome(seed: int, window_tol: float = TOL) -> Outcome:
