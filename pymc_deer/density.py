@@ -81,6 +81,12 @@ class Layout:
             for n, s, t, a, b in zip(*columns, strict=True)
         }
 
+    def unravel_symbolic(self, x: Tensor) -> dict[str, Tensor]:
+        """The same of a symbolic x, shape (D,)."""
+        ends = self.offsets[1:]
+        columns = (self.names, self.shapes, self.dtypes, self.offsets[:-1], ends)
+        return {n: x[a:b].reshape(s).astype(t) for n, s, t, a, b in zip(*columns, strict=True)}
+
 
 @dataclass(frozen=True)
 class Density:
@@ -230,7 +236,7 @@ def build_density(
     gradients = [_gradient(logp, v, rv_names[c]) for v, c in zip(values, chosen, strict=True)]
 
     x = pt.tensor("x", dtype=dtype, shape=(layout.size,))
-    unraveled = dict(zip(values, _unravel(x, layout, values), strict=True))
+    unraveled = dict(zip(values, layout.unravel_symbolic(x).values(), strict=True))
     logp, dlogp = added_in_float64(logp), _ravel(gradients, dtype)
     logp, dlogp = rewrite_graph([logp, dlogp], include=("canonicalize", "stabilize"))
     logp, dlogp = graph_replace([logp, dlogp], unraveled, strict=False)
@@ -332,11 +338,6 @@ def _gradient(logp: Tensor, value: Tensor, name: str) -> Tensor:
             f"{name}: logp has no gradient with respect to it ({error}). Give this variable "
             "another step (pm.Slice, pm.Metropolis), or implement the Op's pullback."
         ) from error
-
-
-def _unravel(x: Tensor, layout: Layout, values: Sequence[Tensor]) -> list[Tensor]:
-    pieces = zip(values, layout.shapes, layout.offsets[:-1], layout.offsets[1:], strict=True)
-    return [x[a:b].reshape(shape).astype(v.dtype) for v, shape, a, b in pieces]
 
 
 def _ravel(variables: Sequence[Tensor], dtype: str) -> Tensor:

@@ -166,9 +166,7 @@ class Options:
             self._number(name, "a positive number or None", lambda v: v > 0)
 
     def _integer(self, name: str, expected: str, most: int) -> None:
-        value = getattr(self, name)
-        integer = isinstance(value, Integral) and not isinstance(value, bool)
-        if not integer or not 1 <= int(value) <= most:
+        if not is_integer(getattr(self, name), 1, most):
             raise self._invalid(name, expected)
 
     def _auto_or_integer(self, name: str, most: int) -> None:
@@ -212,6 +210,13 @@ class HMCOptions(Options):
         if self.path_length is not None:
             return PathLength(None, self.path_length)
         return PathLength(None, FIRST_LENGTH, adapts=True)
+
+
+def is_integer(value: Any, least: int, most: float = np.inf) -> bool:
+    """Whether an argument is an integer within bounds; True and False are none."""
+    return (
+        isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
+    )
 
 
 def _is_finite(value: Any) -> bool:

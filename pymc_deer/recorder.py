@@ -110,9 +110,7 @@ def _vectorized(model: Model, layout: Layout, variables: Sequence[Tensor]) -> An
     dtype = np.result_type(*layout.dtypes).name
     x = pt.vector("x", dtype=dtype, shape=(layout.size,))
     rows = pt.matrix("rows", dtype=dtype, shape=(None, layout.size))
-    bounds = zip(layout.offsets[:-1], layout.offsets[1:], strict=True)
-    pieces = zip(layout.names, layout.shapes, layout.dtypes, bounds, strict=True)
-    values = {name: x[a:b].reshape(s).astype(t) for name, s, t, (a, b) in pieces}
+    values = layout.unravel_symbolic(x)
     inputs = {variable: values[variable.name] for variable in model.value_vars}
     single: list[Tensor] = graph_replace(list(variables), inputs, strict=False)
     # What does not depend on the draw is the same for all.

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 from pymc.backends.ndarray import NDArray
-from pymc.sampling.mcmc import _sample_return
 from pymc.step_methods.compound import CompoundStep
 from xarray import DataTree
 
+from pymc_deer.inference_data import inference_data
 from pymc_deer.status import OptionError
 from pymc_deer.step import DeerStep
 
@@ -71,17 +71,13 @@ def resume(
     except KeyboardInterrupt:
         pass
     trace.close()
-    idata: Any = _sample_return(
-        run=None,
-        traces=[trace],
+    return inference_data(
+        [trace],
         tune=n_tune,
         t_sampling=time.perf_counter() - begun,
         discard_tuned_samples=False,
         compute_convergence_checks=False,
-        return_inferencedata=True,
-        keep_warning_stat=False,
         idata_kwargs={},
         model=deer.model,
         quiet=True,
     )
-    return idata

@@ -3,20 +3,21 @@
 import logging
 import time
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
+import numpy as np
 from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.model import Model
 from pymc.progress_bar.progress import MCMCProgressBarManager
-from pymc.sampling.mcmc import _sample_return
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
 from pymc.util import get_random_generator
 from xarray import DataTree
 
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.hmc import DeerHMC
+from pymc_deer.inference_data import inference_data
 from pymc_deer.mala import DeerMALA
+from pymc_deer.options import is_integer
 from pymc_deer.recorder import Recorder
 from pymc_deer.start import find_start
 from pymc_deer.status import ModelError, OptionError, invalid_option
@@ -103,8 +104,9 @@ def sample(
     shown = False if quiet else progressbar
     progress = StretchProgress(step, chains, draws, n_tune, shown, progressbar_theme)
     begun = time.time()
-    params = step.density.param_values(step.model.initial_point())
-    ensemble = _started(step, n_tune, draws, chains, random_seed, initvals)
+    # All variables are the step's own: what is left are data.
+    params = step.density.param_values({})
+    ensemble = _started(step, params, n_tune, draws, chains, random_seed, initvals)
     try:
         with progress:
             while not ensemble.finished:
@@ -117,15 +119,12 @@ def sample(
     if not quiet:
         kind = WarningType.CONVERGENCE
         log_warnings([SamplerWarning(kind, text, "warn") for text in ensemble.warnings()])
-    idata: Any = _sample_return(
-        run=None,
-        traces=recorder.closed(),
+    idata = inference_data(
+        recorder.closed(),
         tune=n_tune,
         t_sampling=time.time() - begun,
         discard_tuned_samples=discard_tuned_samples,
         compute_convergence_checks=compute_convergence_checks,
-        return_inferencedata=True,
-        keep_warning_stat=True,
         idata_kwargs=idata_kwargs or {},
         model=step.model,
         quiet=quiet,
@@ -165,7 +164,13 @@ class StretchProgress(MCMCProgressBarManager):
 
 
 def _started(
-    step: DeerStep, tune: int, draws: int, chains: int, random_seed: Any, initvals: Any
+    step: DeerStep,
+    params: Sequence[np.ndarray],
+    tune: int,
+    draws: int,
+    chains: int,
+    random_seed: Any,
+    initvals: Any,
 ) -> Ensemble:
     """Chains at their starts, each with its own random numbers, as `pm.sample` gives them."""
     model = step.model
@@ -182,7 +187,6 @@ def _started(
         )
     ]
     records = [step.new_record(rng, tune, draws) for rng in rngs]
-    params = step.density.param_values(points[0])
     starts = [
         find_start(model, step.solver, point, params, record.streams.start)
         for point, record in zip(points, records, strict=True)
@@ -193,8 +197,7 @@ def _started(
 
 
 def _check_count(name: str, value: Any, least: int) -> None:
-    integer = isinstance(value, Integral) and not isinstance(value, bool)
-    if not integer or value < least:
+    if not is_integer(value, least):
         raise invalid_option("sample", name, value, f"an integer of at least {least}")
 
 

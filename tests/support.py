@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from xarray import DataTree
 
 from pymc_deer import DeerHMC, DeerMALA
@@ -39,6 +42,28 @@ def sample(step: DeerStep, **changes: Any) -> DataTree:
     }
     with step.model:
         return pm.sample(step=step, **(options | changes))
+
+
+def one_variable() -> pm.Model:
+    """A free variable, a Deterministic and an observed one."""
+    with pm.Model() as model:
+        x = pm.Normal("x", 1.0, 2.0)
+        pm.Deterministic("double", 2 * x)
+        pm.Normal("y", x, observed=0.5)
+    return model
+
+
+class Opaque(Op):
+    """-x^2, for backends that know nothing of it, and no word about its gradient."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs: Any) -> Apply:
+        [x] = map(pt.as_tensor_variable, inputs)
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        output_storage[0][0] = np.asarray(-(inputs[0] ** 2))
 
 
 def autoregressive(phi: float, n: int, seed: int = 0) -> np.ndarray:

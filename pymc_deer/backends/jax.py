@@ -20,7 +20,7 @@ import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.trajectory import SOLVED, Buffers, Noise, solved_dtype, solved_shape
+from pymc_deer.backends.trajectory import Buffers, Noise, solved_types
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError, ForkError
@@ -171,12 +171,9 @@ class JaxSolver(Solver):
 
     def _take_buffers(self, rows: int) -> tuple[jax.Array, ...]:
         """Buffers to donate: those of the stretch before, if there was one."""
-        size, dtype = self.density.size, self.density.dtype
         if rows not in self._buffers:
-            return tuple(
-                jnp.zeros(solved_shape(name, rows, size), solved_dtype(name, dtype))
-                for name in SOLVED
-            )
+            types = solved_types(rows, self.density.size, self.density.dtype)
+            return tuple(jnp.zeros(*like) for like in types)
         return self._buffers.pop(rows)
 
     def _keep_buffers(self, rows: int, filled: tuple[jax.Array, ...]) -> None:

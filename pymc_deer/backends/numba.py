@@ -114,7 +114,8 @@ class NumbaSolver(Solver):
 
     def solve(self, *args: Any, **kwargs: Any) -> Trajectory:
         """See :meth:`Solver.solve`; windows take as many threads as BLAS is allowed here."""
-        self._n_threads = min(available_threads(), self.blas_threads())
+        if self.plan.window > 1:
+            self._n_threads = min(available_threads(), self.blas_threads())
         return super().solve(*args, **kwargs)
 
     def _sequential(

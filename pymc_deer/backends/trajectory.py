@@ -91,23 +91,16 @@ class Noise(NamedTuple):
         return Noise(*(array[n:] for array in self))
 
 
-def solved_shape(name: str, n: int, size: int) -> tuple[int, ...]:
-    """Shape of one of `SOLVED` for n transitions in D = `size` dimensions."""
-    return (n, size) if name in _VECTORS else (n,)
-
-
-def solved_dtype(name: str, dtype: str) -> str:
-    """Type of one of `SOLVED` for a density in `dtype`."""
-    return dtype if name in _VECTORS else WIDE
+def solved_types(n: int, size: int, dtype: str) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and type of each of `SOLVED`, for n transitions in D = `size` dimensions in `dtype`."""
+    return [((n, size), dtype) if name in _VECTORS else ((n,), WIDE) for name in SOLVED]
 
 
 class Buffers:
     """Arrays that a solver fills for n transitions: `SOLVED`, in that order."""
 
     def __init__(self, n: int, size: int, dtype: str) -> None:
-        self.arrays = tuple(
-            np.empty(solved_shape(name, n, size), solved_dtype(name, dtype)) for name in SOLVED
-        )
+        self.arrays = tuple(np.empty(*like) for like in solved_types(n, size, dtype))
 
     @property
     def z(self) -> np.ndarray:

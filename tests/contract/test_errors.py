@@ -19,7 +19,6 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pymc.step_methods.compound import CompoundStep
-from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify
 
@@ -28,7 +27,7 @@ import pymc_deer.backends.jax
 from pymc_deer import DeerHMC, examples
 from pymc_deer.sampling import KERNELS
 from pymc_deer.step import DeerStep
-from tests.support import SAMPLERS, sample
+from tests.support import SAMPLERS, Opaque, one_variable, sample
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 
@@ -70,14 +69,6 @@ def rows() -> dict[str, Row]:
 
 
 Trigger = Callable[[type[DeerStep], pytest.MonkeyPatch], object]
-
-
-def one_variable() -> pm.Model:
-    with pm.Model() as model:
-        x = pm.Normal("x", 1.0, 2.0)
-        pm.Deterministic("double", 2 * x)
-        pm.Normal("y", x, observed=0.5)
-    return model
 
 
 def made(build: Callable[[], pm.Model] = one_variable, **arguments: Any) -> Trigger:
@@ -213,19 +204,6 @@ def resumed_without_point(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> obj
     step.setup_chain(np.random.default_rng(0), 0, 2)
     step.step(model.initial_point())
     return pymc_deer.resume(step, step.sampling_state)
-
-
-class Opaque(Op):
-    """-x^2, for backends that know nothing of it."""
-
-    __props__ = ()
-
-    def make_node(self, *inputs: Any) -> Apply:
-        [x] = map(pt.as_tensor_variable, inputs)
-        return Apply(self, [x], [x.type()])
-
-    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
-        output_storage[0][0] = np.asarray(-(inputs[0] ** 2))
 
 
 class WithGradient(Opaque):

@@ -151,17 +151,7 @@ def test_chain_does_not_depend_on_those_before_it(backend: str, sampler: type[De
 
 
 def sample(step: DeerStep, name: str = "x") -> np.ndarray:
-    with step.model:
-        idata = pm.sample(
-            step=step,
-            draws=40,
-            tune=20,
-            chains=1,
-            cores=1,
-            random_seed=5,
-            progressbar=False,
-            compute_convergence_checks=False,
-        )
+    idata = support.sample(step, draws=40, tune=20, chains=1, random_seed=5)
     return idata["posterior"][name].to_numpy()
 
 

@@ -14,7 +14,7 @@ import pymc_deer
 ROOT = Path(pymc_deer.__file__).parent
 MAX_LINES = 400
 DRIVERS = {
-    *("step", "mala", "hmc", "sampling", "resuming"),
+    *("step", "mala", "hmc", "sampling", "resuming", "inference_data"),
     *("__init__", "__main__", "examples", "check"),
 }
 """Modules that may know of `pm.sample`; the engine must also plug into other drivers."""

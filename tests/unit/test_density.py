@@ -12,11 +12,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pymc.exceptions import ImputationWarning
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 
 from pymc_deer.density import Density, build_density
 from pymc_deer.status import ModelError
+from tests.support import Opaque
 
 MODE = "FAST_COMPILE"
 """Runs graphs as they are: these tests are about the graph, not about a backend."""
@@ -300,19 +299,6 @@ def test_float32_model_gives_a_float32_density() -> None:
         logp, dlogp = function(x)
         assert (logp.dtype, dlogp.dtype) == ("float64", "float32")
         assert_allclose(logp, model.compile_logp(mode=MODE)(point), rtol=1e-5)
-
-
-class Opaque(Op):
-    """-x^2, and no word about its gradient."""
-
-    __props__ = ()
-
-    def make_node(self, *inputs: Any) -> Apply:
-        [x] = map(pt.as_tensor_variable, inputs)
-        return Apply(self, [x], [x.type()])
-
-    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
-        output_storage[0][0] = np.asarray(-(inputs[0] ** 2))
 
 
 def test_logp_without_gradient_names_the_variable() -> None:

@@ -21,14 +21,7 @@ from pymc_deer.status import (
     OptionError,
     StartError,
 )
-
-
-def one_variable() -> pm.Model:
-    with pm.Model() as model:
-        x = pm.Normal("x", 1.0, 2.0)
-        pm.Deterministic("double", 2 * x)
-        pm.Normal("y", x, observed=0.5)
-    return model
+from tests.support import one_variable
 
 
 def test_auto_is_numba_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
