@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from pymc_deer.backends.pace import Pace
-from pymc_deer.backends.trajectory import SOLVED, Buffers, Noise, Trajectory
+from pymc_deer.backends.trajectory import Buffers, Job, Noise, Trajectory
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
 from pymc_deer.jacobian import Rule
@@ -164,28 +164,7 @@ class Solver(ABC):
             Source of the Rademacher probes of the ``stochastic`` rule. They steer the sweeps and
             leave no trace in the states beyond the tolerance.
         """
-        dtype = self.density.dtype
-        n = len(tape)
-        buffers = Buffers(n, self.density.size, dtype)
-        start = np.ascontiguousarray(start, dtype=dtype)
-        noise = Noise.of(tape, tuning.step_size, dtype)
-        inputs = (*tuning.metric.astype(dtype).arrays, *params)
-        n_done, n_sweeps = 0, 0
-        with self.one_blas_thread():
-            if self.plan.window > 1:
-                n_done, n_sweeps = self._windowed(
-                    start, noise, tuning.curvature, inputs, probe_rng, buffers
-                )
-            if n_done < n:
-                state = buffers.z[n_done - 1] if n_done else start
-                self._sequential(state.copy(), noise, inputs, buffers, n_done)
-        return Trajectory(
-            **dict(zip(SOLVED, buffers.arrays, strict=True)),
-            n_leapfrog=noise.n_leapfrog,
-            step_sizes=noise.step_sizes,
-            n_sweeps=n_sweeps,
-            n_fallback=n - n_done if self.plan.window > 1 else 0,
-        )
+        return self.solve_together([Run(start, tape, tuning, probe_rng)], params)[0]
 
     def run(self, chain: Run, params: Sequence[np.ndarray]) -> Trajectory:
         """As :meth:`solve`, for a tape of any length, in as many calls as the capacity asks for."""
@@ -214,7 +193,26 @@ class Solver(ABC):
         self, chains: Sequence[Run], params: Sequence[np.ndarray]
     ) -> list[Trajectory]:
         """As :meth:`solve`, for several chains with tapes of one length and one metric."""
-        return [self.solve(c.start, c.tape, c.tuning, params, c.probe_rng) for c in chains]
+        jobs = [self._job(chain) for chain in chains]
+        n = len(chains[0].tape)
+        metric = chains[0].tuning.metric.astype(self.density.dtype)
+        inputs = (*metric.arrays, *params)
+        with self.one_blas_thread():
+            if self.plan.window == 1:
+                self._sequential(jobs, inputs, 0)
+                return [job.trajectory(0, 0) for job in jobs]
+            found = self._windowed(jobs, inputs)
+            for job, (n_done, _) in zip(jobs, found, strict=True):
+                if n_done < n:
+                    self._sequential([job], inputs, n_done)
+        return [job.trajectory(k, n - m) for job, (m, k) in zip(jobs, found, strict=True)]
+
+    def _job(self, chain: Run) -> Job:
+        size, dtype = self.density.size, self.density.dtype
+        noise = Noise.of(chain.tape, chain.tuning.step_size, dtype)
+        start = np.ascontiguousarray(chain.start, dtype=dtype)
+        buffers = Buffers(len(chain.tape), size, dtype)
+        return Job(start, noise, chain.tuning.curvature, chain.probe_rng, buffers)
 
     def evaluate(
         self, z: np.ndarray, metric: Metric, params: Sequence[np.ndarray]
@@ -273,28 +271,13 @@ class Solver(ABC):
         return np.inf
 
     @abstractmethod
-    def _windowed(
-        self,
-        start: np.ndarray,
-        noise: Noise,
-        curvature: float,
-        inputs: Sequence[np.ndarray],
-        probe_rng: np.random.Generator,
-        buffers: Buffers,
-    ) -> tuple[int, int]:
-        """Fill `buffers` by sweeps; return (transitions committed, sweeps used).
+    def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+        """Fill the buffers by sweeps; (transitions committed, sweeps used) of each chain.
 
         `inputs` are the metric's arrays and the density's parameters. As below, in calls that the
         pace allows, which must leave no trace.
         """
 
     @abstractmethod
-    def _sequential(
-        self,
-        start: np.ndarray,
-        noise: Noise,
-        inputs: Sequence[np.ndarray],
-        buffers: Buffers,
-        first: int,
-    ) -> None:
-        """Fill `buffers` from row `first` on, step by step from `start`."""
+    def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
+        """Fill the buffers from row `first` on, step by step."""

@@ -20,7 +20,7 @@ import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.trajectory import Buffers, Noise, solved_types
+from pymc_deer.backends.trajectory import Job, Noise, solved_types
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError, ForkError
@@ -43,66 +43,64 @@ class JaxSolver(Solver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
-        self._buffers: dict[int, tuple[jax.Array, ...]] = {}
+        self._buffers: dict[tuple[int, int], tuple[jax.Array, ...]] = {}
 
-    def _sequential(
-        self,
-        start: np.ndarray,
-        noise: Noise,
-        inputs: Sequence[np.ndarray],
-        buffers: Buffers,
-        first: int,
-    ) -> None:
-        rest = noise.after(first)
-        n, rows = len(rest.log_u), self.plan.capacity
-        arrays = _padded(rest, rows)
+    def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
+        noises = [job.noise.after(first) for job in jobs]
+        starts = np.stack([job.buffers.z[first - 1] if first else job.start for job in jobs])
+        n, rows = len(noises[0].log_u), self.plan.capacity
+        arrays = _stacked(noises, rows)
+        weight = arrays[-1].max()
         with self._session():
             loop = self._compiled("sequential", self._compile_sequential)
-            filled = self._take_buffers(rows)
-            for call in self._paces["sequential"].calls(n, rest.n_leapfrog.max()):
-                filled = loop(filled, start, *arrays, *call, self._on_device(inputs))
+            filled = self._take_buffers(len(jobs), rows)
+            for call in self._paces["sequential", len(jobs)].calls(n, weight):
+                filled = loop(filled, starts, *arrays, *call, self._on_device(inputs))
                 filled[0].block_until_ready()
-            self._keep_buffers(rows, filled)
-            buffers.write(first, [np.asarray(b)[:n] for b in filled])
+            self._keep_buffers(filled)
+            self._write(filled, jobs, first, [n] * len(jobs))
 
-    def _windowed(
-        self,
-        start: np.ndarray,
-        noise: Noise,
-        curvature: float,
-        inputs: Sequence[np.ndarray],
-        probe_rng: np.random.Generator,
-        buffers: Buffers,
-    ) -> tuple[int, int]:
-        n, window = len(noise.log_u), self.plan.window
+    def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+        n, window, n_jobs = len(jobs[0].noise.log_u), self.plan.window, len(jobs)
         rows = self.plan.capacity + window
-        budget, weight = self.plan.sweep_budget(n), noise.n_leapfrog.max()
-        pace = self._paces[self.spec.rule, window]
-        arrays = _padded(noise, rows)
+        arrays = _stacked([job.noise for job in jobs], rows)
+        budget, weight = self.plan.sweep_budget(n), arrays[-1].max()
+        pace = self._paces[self.spec.rule, window, n_jobs]
+        dtype, size = self.density.dtype, self.density.size
         with self._session():
             loop = self._compiled((self.spec.rule, window), self._compile_windowed)
-            filled = self._take_buffers(rows)
+            filled = self._take_buffers(n_jobs, rows)
             arguments = (
-                jax.random.key(probe_rng.integers(2**32)),
-                self._scalar(curvature),
+                np.array([job.probe_rng.integers(2**32) for job in jobs]),
+                np.array([job.curvature for job in jobs], dtype),
                 self._scalar(self.plan.tol),
                 self._on_device(inputs),
             )
-            memory = np.full((window, self.spec.memory_size(len(start))), np.nan, start.dtype)
-            carry = np.tile(start, (window, 1)), memory, start
-            done, sweeps = 0, 0
-            while done < n and sweeps < budget:
-                before, last = sweeps, min(budget, sweeps + pace.allows(weight))
-                # Numbers, not arrays: of one type in every call, and there when the call is over.
-                filled, now, *carry = loop(
-                    filled, done, sweeps, *carry, *arrays, n, last, *arguments
-                )
-                done, sweeps = map(int, now)
+            starts = np.stack([job.start for job in jobs])
+            guesses = np.repeat(starts[:, None], window, axis=1)
+            memory = np.full((n_jobs, window, self.spec.memory_size(size)), np.nan, dtype)
+            counts = np.zeros(n_jobs, int), np.zeros(n_jobs, int)
+            carry: Any = (*counts, guesses, memory, starts)
+            sweeps = 0
+            while min(counts[0]) < n and sweeps < budget:
+                last = min(budget, sweeps + pace.allows(weight))
+                filled, now, *carry = loop(filled, sweeps, *carry, *arrays, n, last, *arguments)
+                # Numbers of one type in every call, and there when the call is over.
+                before, sweeps = sweeps, int(now)
+                counts = tuple(np.asarray(count) for count in carry[:2])
                 pace.took(sweeps - before, weight)
-            self._keep_buffers(rows, filled)
-            n_done = min(done, n)
-            buffers.write(0, [np.asarray(b)[:n_done] for b in filled])
-        return n_done, sweeps
+            self._keep_buffers(filled)
+            n_done, n_sweeps = np.minimum(counts[0], n).tolist(), counts[1].tolist()
+            self._write(filled, jobs, 0, n_done)
+        return list(zip(n_done, n_sweeps, strict=True))
+
+    def _write(
+        self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int, n_rows: Sequence[int]
+    ) -> None:
+        """Copy the first rows of each chain, (C, rows, ...), to its own buffers."""
+        arrays = [np.asarray(array) for array in filled]
+        for i, (job, n) in enumerate(zip(jobs, n_rows, strict=True)):
+            job.buffers.write(at, [array[i, :n] for array in arrays])
 
     def _compile_sequential(self) -> Callable[..., Any]:
         try:
@@ -169,15 +167,17 @@ class JaxSolver(Solver):
         # In float32 too, whose graphs count in int64. The user's setting comes back afterwards.
         return jax.enable_x64(True)
 
-    def _take_buffers(self, rows: int) -> tuple[jax.Array, ...]:
-        """Buffers to donate: those of the stretch before, if there was one."""
-        if rows not in self._buffers:
-            types = solved_types(rows, self.density.size, self.density.dtype)
-            return tuple(jnp.zeros(*like) for like in types)
-        return self._buffers.pop(rows)
+    def _take_buffers(self, n_chains: int, rows: int) -> tuple[jax.Array, ...]:
+        """Buffers to donate, (C, rows, ...): those of the stretch before, if there was one."""
+        kept = self._buffers.pop((n_chains, rows), None)
+        if kept is not None:
+            return kept
+        types = solved_types(rows, self.density.size, self.density.dtype)
+        return tuple(jnp.zeros((n_chains, *shape), dtype) for shape, dtype in types)
 
-    def _keep_buffers(self, rows: int, filled: tuple[jax.Array, ...]) -> None:
-        self._buffers[rows] = filled
+    def _keep_buffers(self, filled: tuple[jax.Array, ...]) -> None:
+        n_chains, rows = filled[0].shape[:2]
+        self._buffers[n_chains, rows] = filled
 
     def _on_device(self, arrays: Sequence[np.ndarray]) -> list[jax.Array]:
         """The arrays on the device; one is sent again only when it is another one."""
@@ -224,10 +224,13 @@ def _abstract(variable: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, variable.type.dtype)
 
 
-def _padded(noise: Noise, rows: int) -> tuple[np.ndarray, ...]:
-    """The noise at its full capacity, so that every call has the same shapes."""
-    missing = rows - len(noise.log_u)
-    return tuple(np.pad(a, ((0, missing), *((0, 0),) * (a.ndim - 1))) for a in noise)
+def _stacked(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
+    """Noise of all chains, (C, rows, ...): at full capacity, so that all calls have one shape."""
+    missing = rows - len(noises[0].log_u)
+    return tuple(
+        np.stack([np.pad(a, ((0, missing), *((0, 0),) * (a.ndim - 1))) for a in of_chains])
+        for of_chains in zip(*noises, strict=True)
+    )
 
 
 def _of_types(buffers: Sequence[jax.Array], rows: Sequence[jax.Array]) -> list[jax.Array]:
@@ -235,10 +238,27 @@ def _of_types(buffers: Sequence[jax.Array], rows: Sequence[jax.Array]) -> list[j
     return [row.astype(b.dtype) for b, row in zip(buffers, rows, strict=True)]
 
 
+def _for_each_chain(function: Callable[..., Any], n_chains: int, n_own: int) -> Callable[..., Any]:
+    """The function of one chain for C chains, whose first `n_own` arguments are each chain's own.
+
+    For one chain it is the function itself: XLA has products of a matrix and a vector for it.
+    """
+
+    def for_one(*arguments: Any) -> Any:
+        own = jax.tree.map(lambda a: a[0], arguments[:n_own])
+        return jax.tree.map(lambda a: a[None], function(*own, *arguments[n_own:]))
+
+    def for_all(*arguments: Any) -> Any:
+        shared = arguments[n_own:]
+        return jax.vmap(lambda *own: function(*own, *shared))(*arguments[:n_own])
+
+    return for_one if n_chains == 1 else for_all
+
+
 def _sequential_loop(
     step: Callable[..., Any],
     buffers: tuple[jax.Array, ...],
-    start: jax.Array,
+    starts: jax.Array,
     xi: jax.Array,
     log_u: jax.Array,
     step_sizes: jax.Array,
@@ -247,24 +267,30 @@ def _sequential_loop(
     last: jax.Array,
     inputs: list[jax.Array],
 ) -> tuple[jax.Array, ...]:
+    noise = xi, log_u, step_sizes, n_leapfrog
+    step_all = _for_each_chain(step, len(starts), 7)
+
     def advance(carry):
-        t, (z, logp, dlogp), written = carry
-        rows = step(z, logp, dlogp, xi[t], log_u[t], step_sizes[t], n_leapfrog[t], *inputs)
-        rows = _of_types(buffers, rows)
-        written = tuple(b.at[t].set(row) for b, row in zip(written, rows, strict=True))
+        t, states, written = carry
+        now = (lax.dynamic_index_in_dim(array, t, 1, keepdims=False) for array in noise)
+        rows = _of_types(buffers, step_all(*states, *now, *inputs))
+        written = tuple(
+            lax.dynamic_update_index_in_dim(b, row, t, 1)
+            for b, row in zip(written, rows, strict=True)
+        )
         return t + 1, rows[:3], written
 
     def evaluate():
         # A step of size 0 that is always accepted evaluates the density where the chain stands; the
         # Metropolis ratio against logp = 0 is logp itself, finite or not.
-        still, zero = jnp.zeros_like(start), jnp.zeros((), log_u.dtype)
-        no_size, one = jnp.zeros((), start.dtype), jnp.ones((), n_leapfrog.dtype)
-        rows = step(start, zero, still, still, zero - jnp.inf, no_size, one, *inputs)
+        still, zero = jnp.zeros_like(starts), jnp.zeros_like(log_u[:, 0])
+        no_size, one = jnp.zeros_like(step_sizes[:, 0]), jnp.ones_like(n_leapfrog[:, 0])
+        rows = step_all(starts, zero, still, still, zero - jnp.inf, no_size, one, *inputs)
         z, _, dlogp, logp, _ = _of_types(buffers, rows)
         return [z, logp, dlogp]
 
     def go_on():
-        return [b[first - 1] for b in buffers[:3]]
+        return [b[:, first - 1] for b in buffers[:3]]
 
     carry = (first, lax.cond(first == 0, evaluate, go_on), buffers)
     return lax.while_loop(lambda carry: carry[0] < last, advance, carry)[2]
@@ -274,35 +300,37 @@ def _windowed_loop(
     sweep: Callable[..., Any],
     draw_probes: Callable[[jax.Array], jax.Array],
     buffers: tuple[jax.Array, ...],
+    n_swept: jax.Array,
     done: jax.Array,
     sweeps: jax.Array,
-    guess: jax.Array,
+    guesses: jax.Array,
     memory: jax.Array,
-    start: jax.Array,
+    starts: jax.Array,
     xi: jax.Array,
     log_u: jax.Array,
     step_sizes: jax.Array,
     n_leapfrog: jax.Array,
     n: jax.Array,
     last_sweep: jax.Array,
-    key: jax.Array,
+    seeds: jax.Array,
     curvature: jax.Array,
     tol: jax.Array,
     inputs: list[jax.Array],
 ) -> tuple[Any, ...]:
-    window = len(guess)
+    n_chains, window = guesses.shape[:2]
     blocking = jnp.zeros(2, int)
-    unknown = jnp.full_like(memory, jnp.nan)
+    unknown = jnp.full_like(memory[0], jnp.nan)
 
-    def advance(carry):
-        done, sweeps, guess, memory, start, written = carry
+    def advance_one(done, sweeps, guess, memory, start, written, noise, seed, curvature, n_swept):
+        xi, log_u, step_sizes, n_leapfrog = noise
+        key = jax.random.fold_in(jax.random.key(seed), n_swept)
         guess, memory, *rows, committed = sweep(
             guess,
             memory,
             start,
             lax.dynamic_slice_in_dim(xi, done, window),
             lax.dynamic_slice_in_dim(log_u, done, window),
-            draw_probes(jax.random.fold_in(key, sweeps)),
+            draw_probes(key),
             lax.dynamic_slice_in_dim(step_sizes, done, window),
             lax.dynamic_slice_in_dim(n_leapfrog, done, window),
             curvature,
@@ -311,8 +339,9 @@ def _windowed_loop(
             *inputs,
         )
         guess = guess.astype(start.dtype)
-        rows = _of_types(buffers, rows)
-        # Rows past the committed ones are written too: the next sweep starts over them.
+        rows = _of_types(written, rows)
+        # Rows past the committed ones are written too: the next sweep starts over them. A chain
+        # that has all its n transitions writes behind them, until all chains have.
         written = tuple(
             lax.dynamic_update_slice_in_dim(b, row, done, 0)
             for b, row in zip(written, rows, strict=True)
@@ -322,11 +351,20 @@ def _windowed_loop(
         guess = lax.dynamic_slice_in_dim(padded, committed, window)
         forgotten = jnp.concatenate([memory.astype(start.dtype), unknown])
         memory = lax.dynamic_slice_in_dim(forgotten, committed, window)
-        return done + committed, sweeps + 1, guess, memory, rows[0][committed - 1], written
+        goes_on = done < n
+        done, sweeps = done + jnp.where(goes_on, committed, 0), sweeps + goes_on
+        return done, sweeps, guess, memory, rows[0][committed - 1], written
+
+    noise = xi, log_u, step_sizes, n_leapfrog
+    advance_all = _for_each_chain(advance_one, n_chains, 9)
+
+    def advance(carry):
+        n_swept, *own = carry
+        return n_swept + 1, *advance_all(*own, noise, seeds, curvature, n_swept)
 
     def unfinished(carry):
-        return (carry[0] < n) & (carry[1] < last_sweep)
+        return (carry[0] < last_sweep) & (carry[1] < n).any()
 
-    carry = (done, sweeps, guess, memory, start, buffers)
-    done, sweeps, guess, memory, start, written = lax.while_loop(unfinished, advance, carry)
-    return written, (done, sweeps), guess, memory, start
+    carry = (n_swept, done, sweeps, guesses, memory, starts, buffers)
+    n_swept, *own, written = lax.while_loop(unfinished, advance, carry)
+    return written, n_swept, *own

@@ -1,9 +1,13 @@
 """The Numba backend: both loops, over steps and over sweeps, are compiled around the graph."""
 
 import multiprocessing
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from hashlib import sha256
+from threading import Event
 from typing import Any
 
 import numba
@@ -16,8 +20,9 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 import pymc_deer.batch_numba
 import pymc_deer.repeat_numba
 import pymc_deer.scan_numba  # noqa: F401
-from pymc_deer.backends.base import Solver
-from pymc_deer.backends.trajectory import Buffers, Noise, Trajectory
+from pymc_deer.backends.base import Run, Solver
+from pymc_deer.backends.pace import Pace
+from pymc_deer.backends.trajectory import Job, Trajectory
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError
@@ -111,62 +116,94 @@ class NumbaSolver(Solver):
     # Another rule would take Numba half a minute to compile, more than it is likely to save.
     trial_rules = ("secant",)
     _n_threads = 1
+    _stopped: Event | None = None
 
-    def solve(self, *args: Any, **kwargs: Any) -> Trajectory:
-        """See :meth:`Solver.solve`; windows take as many threads as BLAS is allowed here."""
-        if self.plan.window > 1:
-            self._n_threads = min(available_threads(), self.blas_threads())
-        return super().solve(*args, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._paces_beside: Any = defaultdict(partial(defaultdict, Pace))
 
-    def _sequential(
-        self,
-        start: np.ndarray,
-        noise: Noise,
-        inputs: Sequence[np.ndarray],
-        buffers: Buffers,
-        first: int,
-    ) -> None:
-        rest, rows = noise.after(first), [array[first:] for array in buffers.arrays]
-        calls = self._paces["sequential"].calls(len(rest.log_u), rest.n_leapfrog.max())
-        try:
-            loop = self._compiled("sequential", self._compile_sequential)
-            for begin, end in calls:
-                loop(start, *rest, begin, end, *rows, _writeable(inputs))
-        except (NumbaError, NotImplementedError) as error:
-            raise _cannot_compile(error) from error
+    def solve_together(
+        self, chains: Sequence[Run], params: Sequence[np.ndarray]
+    ) -> list[Trajectory]:
+        """See :meth:`Solver.solve_together`; each chain has a thread, or one chain's windows have
+        all: as many as BLAS is allowed here.
+        """
+        n_threads = min(available_threads(), self.blas_threads())
+        if len(chains) == 1 or n_threads == 1 or not self._is_compiled:
+            self._n_threads = n_threads
+            return super().solve_together(chains, params)
+        stopped = Event()
+        solvers = [
+            self._changed(_n_threads=1, _stopped=stopped, _paces=self._paces_beside[i])
+            for i in range(len(chains))
+        ]
+        with self.one_blas_thread(), ThreadPoolExecutor(min(n_threads, len(chains))) as pool:
+            solves = [
+                pool.submit(Solver.solve_together, solver, [chain], params)
+                for solver, chain in zip(solvers, chains, strict=True)
+            ]
+            try:
+                finished, _ = wait(solves, return_when=FIRST_EXCEPTION)
+            finally:
+                stopped.set()
+            # Of those alone, the error is the one that stopped the others.
+            for solve in finished:
+                solve.result()
+        return [solve.result()[0] for solve in solves]
 
-    def _windowed(
-        self,
-        start: np.ndarray,
-        noise: Noise,
-        curvature: float,
-        inputs: Sequence[np.ndarray],
-        probe_rng: np.random.Generator,
-        buffers: Buffers,
-    ) -> tuple[int, int]:
+    @property
+    def _is_compiled(self) -> bool:
+        """Whether all is compiled that a solve may need: threads would compile it twice."""
+        windowed = self.plan.window == 1 or (self.spec.rule, False) in self._programs
+        return windowed and "sequential" in self._programs
+
+    def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
+        for job in jobs:
+            start = job.buffers.z[first - 1].copy() if first else job.start
+            rest, rows = job.noise.after(first), [array[first:] for array in job.buffers.arrays]
+            calls = self._paces["sequential"].calls(len(rest.log_u), rest.n_leapfrog.max())
+            try:
+                loop = self._compiled("sequential", self._compile_sequential)
+                for begin, end in calls:
+                    self._check_stopped()
+                    loop(start, *rest, begin, end, *rows, _writeable(inputs))
+            except (NumbaError, NotImplementedError) as error:
+                raise _cannot_compile(error) from error
+
+    def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+        return [self._windowed_one(job, inputs) for job in jobs]
+
+    def _windowed_one(self, job: Job, inputs: Sequence[np.ndarray]) -> tuple[int, int]:
         threaded = self._is_worth_threads(inputs) and self._n_threads > 1
-        n, window = len(noise.log_u), self.plan.window
-        budget, weight = self.plan.sweep_budget(n), noise.n_leapfrog.max()
+        n, window = len(job.noise.log_u), self.plan.window
+        budget, weight = self.plan.sweep_budget(n), job.noise.n_leapfrog.max()
         pace = self._paces[self.spec.rule, window, threaded]
         width = min(window, n)
         arguments = (
-            probe_rng,
+            job.probe_rng,
             self._probes,
-            self._scalar(curvature),
+            self._scalar(job.curvature),
             self._scalar(self.plan.tol),
             np.array([_BLOCK, self._n_threads if threaded else 1]),
-            *buffers.arrays,
+            *job.buffers.arrays,
             _writeable(inputs),
         )
         done, sweeps = 0, 0
-        carry = np.tile(start, (width, 1)), self._memory(width), start
+        carry = np.tile(job.start, (width, 1)), self._memory(width), job.start
         with _numba_threads(self._n_threads) if threaded else nullcontext():
             while done < n and sweeps < budget:
+                self._check_stopped()
                 before, last = sweeps, min(budget, sweeps + pace.allows(weight))
                 loop = self._windowed_loop(threaded)
-                done, sweeps, *carry = loop(done, sweeps, *carry, *noise, window, last, *arguments)
+                done, sweeps, *carry = loop(
+                    done, sweeps, *carry, *job.noise, window, last, *arguments
+                )
                 pace.took(sweeps - before, weight)
         return done, sweeps
+
+    def _check_stopped(self) -> None:
+        if self._stopped is not None and self._stopped.is_set():
+            raise CancelledError
 
     def batch_gain_bound(self, params: Sequence[np.ndarray]) -> float:
         """What matrix products gain over matrix-vector products.
@@ -269,10 +306,11 @@ def _compile(program: Program) -> Any:
 def _compile_loop(source: str, inner_name: str, inner: Any) -> Callable[..., Any]:
     """Compile a loop around `inner`, cached on disk wherever `inner` itself can be."""
     inner_key = CACHED_SRC_FUNCTIONS.get(inner.py_func)
-    key = inner_key and sha256(f"{source} {inner_key}".encode()).hexdigest()
+    # Chains run in threads; whether code holds Python's lock is part of what is compiled.
+    key = inner_key and sha256(f"nogil {source} {inner_key}".encode()).hexdigest()
     env = {"__name__": __name__, "np": np, inner_name: inner}
     function = compile_numba_function_src(source, "run", env, cache_key=key)
-    return numba_njit(function, final_function=True, cache=key is not None)
+    return numba_njit(function, final_function=True, cache=key is not None, nogil=True)
 
 
 def _writeable(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

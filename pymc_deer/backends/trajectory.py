@@ -111,3 +111,26 @@ class Buffers:
         """Copy rows of each array to position `at`."""
         for target, rows in zip(self.arrays, arrays, strict=True):
             target[at : at + len(rows)] = rows
+
+
+class Job(NamedTuple):
+    """One chain's share of a solve: from a state of shape (D,), along its noise, into its buffers.
+
+    `curvature` and `probe_rng` steer its sweeps.
+    """
+
+    start: np.ndarray
+    noise: Noise
+    curvature: float
+    probe_rng: np.random.Generator
+    buffers: Buffers
+
+    def trajectory(self, n_sweeps: int, n_fallback: int) -> Trajectory:
+        """What the buffers hold when they are filled."""
+        return Trajectory(
+            **dict(zip(SOLVED, self.buffers.arrays, strict=True)),
+            n_leapfrog=self.noise.n_leapfrog,
+            step_sizes=self.noise.step_sizes,
+            n_sweeps=n_sweeps,
+            n_fallback=n_fallback,
+        )

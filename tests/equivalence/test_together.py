@@ -1,0 +1,192 @@
+"""Chains solved together have the states that each has alone."""
+
+import threading
+import time
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import pymc_deer.backends.jax
+from pymc_deer.backends.base import Run, Solver
+from pymc_deer.backends.numba import NumbaSolver
+from pymc_deer.backends.pace import Pace
+from pymc_deer.backends.trajectory import SOLVED, Trajectory
+from pymc_deer.options import BackendName
+from pymc_deer.sweep import Kernel
+from tests.equivalence.problems import Problem, problem
+from tests.support import BACKENDS
+
+N = 150
+ON_JAX = pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
+ON_NUMBA = pytest.mark.skipif("numba" not in BACKENDS, reason="it is about Numba")
+
+
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On any machine."""
+    monkeypatch.setattr("pymc_deer.backends.numba.available_threads", lambda: 2)
+    monkeypatch.setattr(Solver, "blas_threads", lambda solver: 2)
+
+
+@cache
+def compiled(backend: BackendName, window: int, kernel: Kernel = "mala") -> Solver:
+    solver = problem("eight_schools", kernel).solver(backend, window, "secant")
+    problem("eight_schools").run(solver, problem("eight_schools").tape(3))
+    return solver
+
+
+def runs(case: Problem) -> list[Run]:
+    """Three chains that differ in all that is each chain's own; the first is the slowest."""
+    step_size = case.tuning.step_size
+    return [
+        Run(
+            case.start + 0.1 * seed,
+            case.tape(N, seed),
+            replace(case.tuning, step_size=step_size / (1 + seed), curvature=1.5 + 0.1 * seed),
+            np.random.default_rng(seed),
+        )
+        for seed in range(3)
+    ]
+
+
+def solve_both_ways(case: Problem, solver: Solver) -> tuple[list[Trajectory], list[Trajectory]]:
+    found = solver.solve_together(runs(case), case.params)
+    return found, [
+        solver.solve(r.start, r.tape, r.tuning, case.params, r.probe_rng) for r in runs(case)
+    ]
+
+
+def check_together(case: Problem, solver: Solver) -> tuple[list[Trajectory], list[Trajectory]]:
+    """Each chain's states, to the last bit where each chain has its own thread."""
+    found, alone = solve_both_ways(case, solver)
+    rounding = 0.0 if solver.name == "numba" else 1e-9
+    for mine, its in zip(found, alone, strict=True):
+        for name in SOLVED:
+            np.testing.assert_allclose(
+                getattr(mine, name), getattr(its, name), rtol=rounding, atol=rounding
+            )
+        assert (mine.n_sweeps, mine.n_fallback) == (its.n_sweeps, its.n_fallback)
+    return found, alone
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kernel", ["mala", "hmc"])
+def test_steps(backend: BackendName, kernel: Kernel) -> None:
+    check_together(problem("eight_schools", kernel), compiled(backend, 1, kernel))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sweeps(backend: BackendName) -> None:
+    found, _ = check_together(problem("eight_schools"), compiled(backend, 64))
+    assert len({trajectory.n_sweeps for trajectory in found}) > 1, "each has its own"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_chains_whose_sweeps_run_out(backend: BackendName) -> None:
+    """They go on step by step, the others do not."""
+    solver = compiled(backend, 64)
+    starved = solver.with_plan(replace(solver.plan, max_sweeps=10))
+    found, _ = check_together(problem("eight_schools"), starved)
+    short = [trajectory.n_fallback > 0 for trajectory in found]
+    assert any(short)
+    assert not all(short)
+
+
+@ON_JAX
+def test_a_chain_that_goes_on_past_its_end_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains are over at different sweeps: what the others still do must not touch them."""
+    loop = pymc_deer.backends.jax._windowed_loop
+
+    def overwriting(*arguments):
+        (z, *rest), *others = loop(*arguments)
+        over = arguments[4] + 64
+        return (z.at[:, N - 1].set(over[:, None].astype(z.dtype)), *rest), *others
+
+    monkeypatch.setattr(pymc_deer.backends.jax, "_windowed_loop", overwriting)
+    case = problem("eight_schools")
+    with pytest.raises(AssertionError):
+        check_together(case, case.solver("jax", 64, "secant"))
+
+
+@ON_JAX
+def test_noise_of_another_chain_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    stacked = pymc_deer.backends.jax._stacked
+    monkeypatch.setattr(
+        pymc_deer.backends.jax,
+        "_stacked",
+        lambda noises, rows: tuple(np.roll(a, 1, axis=0) for a in stacked(noises, rows)),
+    )
+    with pytest.raises(AssertionError):
+        check_together(problem("eight_schools"), compiled("jax", 1))
+
+
+@ON_NUMBA
+@pytest.mark.parametrize("window", [1, 64])
+def test_chains_have_threads_of_their_own(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two meet, which they could not if one ran after the other."""
+    solver, case = compiled("numba", window), problem("eight_schools")
+    meeting = threading.Barrier(2, timeout=60)
+    allows, met = Pace.allows, threading.local()
+
+    def waiting(pace: Pace, weight: float) -> int:
+        if not hasattr(met, "once"):
+            met.once = meeting.wait()
+        return allows(pace, weight)
+
+    monkeypatch.setattr(Pace, "allows", waiting)
+    found = solver.solve_together(runs(case)[:2], case.params)
+    assert len(found) == 2
+
+
+@ON_NUMBA
+def test_what_is_not_compiled_yet_has_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = problem("eight_schools")
+    solver, threads = case.solver("numba", 1), set()
+    sequential = NumbaSolver._sequential
+
+    def watched(solver: NumbaSolver, *arguments) -> None:
+        threads.add(threading.get_ident())
+        sequential(solver, *arguments)
+
+    monkeypatch.setattr(NumbaSolver, "_sequential", watched)
+    solver.solve_together(runs(case), case.params)
+    assert threads == {threading.get_ident()}
+    threads.clear()
+    solver.solve_together(runs(case), case.params)
+    assert threading.get_ident() not in threads
+
+
+@ON_NUMBA
+@pytest.mark.parametrize("window", [1, 64])
+def test_an_error_in_one_chain_stops_the_others(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an interrupt does, which waits for all threads: none goes on to the end of its tape."""
+    solver, case = compiled("numba", window), problem("eight_schools")
+    n_calls = [0]
+
+    class OnePiece(Pace):
+        def allows(self, weight: float) -> int:
+            n_calls[0] += 1
+            if n_calls[0] == 5:
+                raise KeyboardInterrupt
+            time.sleep(0.01)
+            return 1
+
+    monkeypatch.setattr(solver, "_paces_beside", {i: Paces(OnePiece) for i in range(3)})
+    with pytest.raises(KeyboardInterrupt):
+        solver.solve_together(runs(case), case.params)
+    assert n_calls[0] < 40
+
+
+class Paces(dict):
+    """A pace of one kind for whatever it is asked for."""
+
+    def __init__(self, kind: type[Pace]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def __missing__(self, key: object) -> Pace:
+        return self.setdefault(key, self.kind())
