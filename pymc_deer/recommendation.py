@@ -14,6 +14,9 @@ PYTHON_US = 20.0
 """Microseconds that PyMC and a step spend in Python for each recorded draw (docs/hmc.md): where a
 gradient takes less, compiled samplers that need no step are ahead."""
 
+_WORTH = (0.05, 0.15)
+"""Effective draws that a transition of MALA is worth (docs/warmup.md)."""
+
 _MATRIX_BOUND = 0.5
 """Share of matrix products from which a GPU's precision decides how long they take."""
 
@@ -112,31 +115,33 @@ def _in_windows(single: WindowCost, wide: WindowCost) -> str:
     return (
         f"Take {wide.call} on {wide.device}: {rounded(_speed(wide))} transitions a second, "
         f"{rounded(_speed(wide) / _speed(single))} times those of the fastest chain step by step "
-        f"({single.backend} on {single.device})."
+        f"({single.backend} on {single.device}). With {_WORTH[0]} to {_WORTH[1]} effective draws a "
+        f"transition that is {rounded(_WORTH[0] * _speed(wide))} to "
+        f"{rounded(_WORTH[1] * _speed(wide))} of them a second, to be held against those of NUTS."
     )
 
 
 def _step_by_step(single: WindowCost, wide: WindowCost | None) -> str:
-    parts = []
     if single.device == CPU and single.gradient_us < PYTHON_US:
-        parts.append(
-            f"Take plain NUTS, pm.sample(): a gradient takes {rounded(single.gradient_us)} microseconds "
-            f"on {CPU}, less than the {PYTHON_US:.0f} or so that a step spends in Python for each "
-            f"draw, and no window is faster. To stay with pymc_deer, take {_hmc(single)}."
+        choice = (
+            "Take plain NUTS, pm.sample(): no window is faster than the chain step by step, and a "
+            f"gradient takes {rounded(single.gradient_us)} microseconds on {CPU}, less than the "
+            f"{PYTHON_US:.0f} or so that a step spends in Python for each draw. To stay with "
+            f"pymc_deer, take {_hmc(single)}."
         )
     else:
-        parts.append(
-            f"Take {_hmc(single)} on {single.device}, step by step: no window is faster. Plain "
-            "NUTS, pm.sample(), is about as good there; docs/hmc.md compares them."
+        choice = (
+            f"Take {_hmc(single)} on {single.device}: no window is faster than the chain step by "
+            "step. Plain NUTS, pm.sample(), is about as good there; docs/hmc.md compares them."
         )
-    if wide is not None:
-        parts.append(
-            f"The best window, {wide.window} on {wide.backend} ({wide.device}), makes "
-            f"{rounded(_speed(wide))} transitions a second against {rounded(_speed(single))}: it takes "
-            f"{rounded(wide.sweeps_per_1000)} sweeps for 1000 transitions and pays below "
-            f"{rounded(wide.pays_below)} on its backend."
-        )
-    return " ".join(parts)
+    if wide is None:
+        return choice
+    return (
+        f"{choice} The best window, {wide.window} on {wide.backend} ({wide.device}), makes "
+        f"{rounded(_speed(wide))} transitions a second against {rounded(_speed(single))}. It takes "
+        f"{rounded(wide.sweeps_per_1000)} sweeps for 1000 transitions, and would pay there below "
+        f"{rounded(wide.pays_below)}."
+    )
 
 
 def _on_a_gpu(single: WindowCost, costs: Sequence[WindowCost]) -> list[str]:
@@ -147,9 +152,9 @@ def _on_a_gpu(single: WindowCost, costs: Sequence[WindowCost]) -> list[str]:
     widest = max(swept, key=lambda c: c.window)
     microseconds = 1e9 / (widest.sweeps_per_1000 * _speed(single))
     return [
-        f"No GPU was measured. On one, windows of {widest.window} would be faster if it takes less "
-        f"than {rounded(microseconds)} microseconds for a sweep, {2 * widest.window} gradients in one "
-        "batch."
+        f"No GPU was measured. On one, windows of {widest.window} would be faster if a sweep of "
+        f"them, {2 * widest.window} gradients in one batch, takes less than "
+        f"{rounded(microseconds)} microseconds."
     ]
 
 
