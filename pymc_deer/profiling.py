@@ -1,7 +1,7 @@
 """``pymc_deer.profile``: what a model costs on each backend, step by step and in windows."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,11 @@ from pymc_deer.backends import resolve_backend, runs_on_gpu
 from pymc_deer.calibration import DEFAULT_RULE, Pilot, Trials
 from pymc_deer.cost_shares import count_constants, count_gradient, libraries
 from pymc_deer.density import Density, build_density, continuous_variables
-from pymc_deer.options import MAX_WINDOW, BackendName, Options, is_integer
+from pymc_deer.options import BackendName, Options, profiled_backends, profiled_windows
 from pymc_deer.prepare import metric_kind, prepare, warmed_up
 from pymc_deer.profile_report import Profile
 from pymc_deer.recommendation import CPU, WindowCost
-from pymc_deer.status import BackendError, ForkError, invalid_option
+from pymc_deer.status import BackendError, ForkError
 
 _BACKEND_SECONDS = 20.0
 """Time for the measurements on one backend, compilation apart, after which no width is begun."""
@@ -26,8 +26,6 @@ _RUN_SECONDS = 2.0
 
 _LEAST_SWEEPS = 8
 """Sweeps that a window is given in any case."""
-
-_NAMES: tuple[BackendName, ...] = ("numba", "jax")
 
 
 def profile(
@@ -82,7 +80,7 @@ def profile(
     >>> report.to_dataframe()["window"].tolist()
     [1]
     """
-    widths, names = _checked_windows(windows), _checked_backends(backends)
+    widths, names = profiled_windows(windows), profiled_backends(backends)
     context: Any = modelcontext(model)
     density = build_density(context, continuous_variables(context, "profile"))
     n_constants, params = count_constants(density), density.param_values(context.initial_point())
@@ -127,18 +125,18 @@ class _Bench:
                 point = self.model.initial_point()
                 self.pilot = warmed_up(options, solver, self.model, point)
             trials = Trials(solver, self.pilot)
-            costs[0] = _step_by_step(costs[0], trials, compiling)
+            costs[0] = step_by_step_cost(costs[0], trials, compiling)
             end = time.perf_counter() + _BACKEND_SECONDS
             for i in range(1, len(costs)):
                 if time.perf_counter() > end:
                     costs[i] = replace(costs[i], note="not tried, the time for it was over.")
                     continue
-                costs[i] = _in_windows(costs[i], trials)
+                costs[i] = window_cost(costs[i], trials)
                 end += np.nan_to_num(costs[i].compile_seconds)
         return costs
 
 
-def _step_by_step(cost: WindowCost, trials: Trials, compile_seconds: float) -> WindowCost:
+def step_by_step_cost(cost: WindowCost, trials: Trials, compile_seconds: float) -> WindowCost:
     """The cost of width 1 with what was measured."""
     seconds = trials.sequential_seconds
     return replace(
@@ -150,7 +148,7 @@ def _step_by_step(cost: WindowCost, trials: Trials, compile_seconds: float) -> W
     )
 
 
-def _in_windows(cost: WindowCost, trials: Trials) -> WindowCost:
+def window_cost(cost: WindowCost, trials: Trials) -> WindowCost:
     """The cost of a width above 1 with what was measured."""
     width, single, begun = cost.window, trials.sequential_seconds, time.perf_counter()
     if not trials.fits(width):
@@ -190,27 +188,3 @@ def _device(name: BackendName) -> str:
     import jax
 
     return str(jax.local_devices()[0].device_kind)
-
-
-def _checked_windows(windows: Any) -> tuple[int, ...]:
-    """The widths in ascending order, 1 among them."""
-    listed = _listed(windows)
-    if not listed or not all(is_integer(width, 1, MAX_WINDOW) for width in listed):
-        raise invalid_option(
-            "profile", "windows", windows, f"a sequence of integers from 1 to {MAX_WINDOW}"
-        )
-    return tuple(sorted({1, *map(int, listed)}))
-
-
-def _checked_backends(backends: Any) -> tuple[BackendName, ...]:
-    if backends is None:
-        return _NAMES
-    listed = _listed(backends)
-    if not listed or not all(isinstance(name, str) and name in _NAMES for name in listed):
-        raise invalid_option("profile", "backends", backends, f"None or some of {_NAMES}")
-    return tuple(dict.fromkeys(listed))
-
-
-def _listed(values: Any) -> list[Any]:
-    """The values of a sequence; none if it is something else."""
-    return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []

@@ -315,7 +315,8 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`resume` with a state taken after the last draw": resumed(1),
     "`resume` without `point` beside other step methods": resumed_without_point,
     "`windows` not a sequence of integers from 1 to 1048576": tuple(
-        profiled(windows=value) for value in (64, (), "16", [0], [1, 2.5], [True], [2**20 + 1])
+        profiled(windows=value)
+        for value in (64, np.array(64), (), "16", [0], [1, 2.5], [True], [2**20 + 1])
     ),
     '`backends` with anything but `"numba"` and `"jax"`, or not a sequence': tuple(
         profiled(backends=value) for value in ("jax", (), ["auto"], [None], 1)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from math import isnan
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pymc as pm
@@ -10,12 +10,15 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from pymc_deer.calibration import Trial, Trials
 from pymc_deer.cost_shares import FUNCTION_COST, Work, count_constants, count_gradient, count_work
 from pymc_deer.cost_shares import libraries as libraries_of
 from pymc_deer.density import build_density
+from pymc_deer.options import profiled_backends, profiled_windows
 from pymc_deer.profile_report import Profile
-from pymc_deer.profiling import _checked_backends, _checked_windows
+from pymc_deer.profiling import window_cost
 from pymc_deer.recommendation import WindowCost, recommend
+from pymc_deer.status import BackendError
 from tests.support import Opaque
 
 N, D, W = 100, 3, 7
@@ -168,6 +171,70 @@ def test_no_backend_runs_the_model() -> None:
     assert text.startswith("No backend runs this model")
 
 
+class ScriptedTrials:
+    """Trials whose outcome is given: 10 microseconds step by step, sweeps of 100."""
+
+    sequential_seconds, n_transitions = 1e-5, 1000
+
+    def __init__(self, *, fits: bool = True, compiles: bool = True, needs: float = 20.0) -> None:
+        self.room, self.compiles, self.needs = fits, compiles, needs
+
+    def fits(self, window: int) -> bool:
+        return self.room
+
+    def warm_up(self, window: int, rule: str) -> None:
+        if not self.compiles:
+            raise BackendError("The sweep does not compile.")
+
+    def sweep_seconds(self, window: int, rule: str) -> float:
+        return 1e-4
+
+    def run(self, window: int, rule: str, max_sweeps: int | None) -> Trial:
+        """It needs so many sweeps for each window; in a chain one takes 50 microseconds."""
+        assert max_sweeps is not None
+        if self.needs > max_sweeps:
+            return Trial(window, "secant", 1.5, max_sweeps, np.inf, np.inf)
+        sweeps = 1000 * self.needs / window
+        return Trial(window, "secant", 1.5, max_sweeps, sweeps, 50e-3 * sweeps)
+
+
+def measured(window: int = 64, **script: Any) -> WindowCost:
+    return window_cost(WindowCost("jax", "cpu", window), cast(Any, ScriptedTrials(**script)))
+
+
+def test_a_windows_cost_is_that_of_its_sweeps_in_a_chain() -> None:
+    cost = measured()
+    assert cost.sweeps_per_1000 == 1000 * 20 / 64
+    assert cost.gradient_us == pytest.approx(50 / 128)
+    assert cost.pays_below == pytest.approx(1000 * 10 / 50)
+    assert cost.transitions_per_second == pytest.approx(64e6 / (20 * 50))
+    assert not cost.note
+
+
+def test_a_window_that_needs_too_many_sweeps_says_how_many() -> None:
+    cost = measured(needs=1e9)
+    assert cost.note == "more than 1000 sweeps for 1000 transitions, given up."
+    assert not cost.is_measured
+    # Its sweeps were timed all the same.
+    assert cost.gradient_us == pytest.approx(100 / 128)
+
+
+@pytest.mark.parametrize(
+    ("script", "note"),
+    [({"fits": False}, "not tried"), ({"compiles": False}, "The sweep does not compile.")],
+)
+def test_a_window_that_was_not_measured_says_why(script: dict[str, bool], note: str) -> None:
+    cost = measured(**script)
+    assert cost.note.startswith(note)
+    assert not cost.is_measured
+    assert isnan(cost.gradient_us)
+
+
+def test_trials_is_what_the_script_stands_for() -> None:
+    for name in ("sequential_seconds", "n_transitions", "fits", "warm_up", "sweep_seconds", "run"):
+        assert hasattr(Trials, name)
+
+
 REASON = "JAX cannot compile <this> model"
 REPORT = Profile(
     n_dim=3,
@@ -214,11 +281,11 @@ def test_the_dataframe_has_a_row_for_each_backend_and_width() -> None:
 
 
 def test_the_chain_step_by_step_is_always_measured() -> None:
-    assert _checked_windows(np.array([64, 16, 16])) == (1, 16, 64)
-    assert _checked_windows(range(1, 3)) == (1, 2)
+    assert profiled_windows(np.array([64, 16, 16])) == (1, 16, 64)
+    assert profiled_windows(range(1, 3)) == (1, 2)
 
 
 def test_backends_are_both_or_those_named() -> None:
-    assert _checked_backends(None) == ("numba", "jax")
-    assert _checked_backends({"jax": 1}) == ("jax",)
-    assert _checked_backends(["jax", "jax", "numba"]) == ("jax", "numba")
+    assert profiled_backends(None) == ("numba", "jax")
+    assert profiled_backends({"jax": 1}) == ("jax",)
+    assert profiled_backends(["jax", "jax", "numba"]) == ("jax", "numba")
