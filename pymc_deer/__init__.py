@@ -11,8 +11,9 @@ from importlib.metadata import version
 
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
+from pymc_deer.profiling import profile
 from pymc_deer.resuming import resume
 from pymc_deer.sampling import sample
 
 __version__ = version("pymc-deer")
-__all__ = ["DeerHMC", "DeerMALA", "__version__", "resume", "sample"]
+__all__ = ["DeerHMC", "DeerMALA", "__version__", "profile", "resume", "sample"]

@@ -212,6 +212,34 @@ class HMCOptions(Options):
         return PathLength(None, FIRST_LENGTH, adapts=True)
 
 
+def profiled_windows(windows: object) -> tuple[int, ...]:
+    """Widths to profile, in ascending order; 1 is always among them."""
+    listed = _listed(windows)
+    if not listed or not all(is_integer(width, 1, MAX_WINDOW) for width in listed):
+        expected = f"a sequence of integers from 1 to {MAX_WINDOW}"
+        raise invalid_option("profile", "windows", windows, expected)
+    return tuple(sorted({1, *map(int, listed)}))
+
+
+def profiled_backends(backends: object) -> tuple[BackendName, ...]:
+    """Backends to profile, all for None."""
+    named = tuple(name for name in BACKENDS if name != "auto")
+    listed = named if backends is None else _listed(backends)
+    if not listed or not all(isinstance(name, str) and name in named for name in listed):
+        raise invalid_option("profile", "backends", backends, f"None or some of {named}")
+    return tuple(dict.fromkeys(listed))
+
+
+def _listed(values: Any) -> Sequence[Any]:
+    """The values of a sequence; none if it is something else."""
+    if isinstance(values, str):
+        return ()
+    try:
+        return list(values)
+    except TypeError:
+        return ()
+
+
 def is_integer(value: Any, least: int, most: float = np.inf) -> bool:
     """Whether an argument is an integer within bounds; True and False are none."""
     return (

@@ -15,6 +15,7 @@ from pymc_deer.calibration import (
     DEFAULT_RULE,
     PILOT_DRAWS,
     Calibration,
+    Pilot,
     Trials,
     affordable_window,
     choose_curvature,
@@ -171,6 +172,22 @@ def _given(rule: str) -> Rule | None:
     return None if rule == "auto" else rule  # type: ignore[return-value]
 
 
+def warmed_up(options: Options, solver: Solver, model: Model, point: Point) -> Pilot:
+    """A pilot chain to measure on.
+
+    Raises
+    ------
+    StartError
+        If no chain can start near the model's initial point.
+    """
+    params = solver.density.param_values(point)
+    start = find_start(model, solver, point, params, np.random.default_rng(0))
+    curvature = options.curvature or DEFAULT_CURVATURE
+    return run_pilot(
+        solver, start, new_warmup(options, solver.density, PILOT_DRAWS, curvature), params
+    )
+
+
 def _measured(
     options: Options,
     solver: Solver,
@@ -185,14 +202,12 @@ def _measured(
     if options.window == "auto" and (ruled_out := rule_windows_out(solver, params)):
         return ruled_out
     try:
-        start = find_start(model, solver, point, params, np.random.default_rng(0))
+        pilot = warmed_up(options, solver, model, point)
     except StartError as error:
         # The chains may be given better starting values; if not, they will say so.
         window = 1 if options.window == "auto" else options.window
         reason = f"No pilot chain could start. {error}"
         return Calibration(window, rules[0], curvature, options.max_sweeps, reason)
-    warmup = new_warmup(options, solver.density, PILOT_DRAWS, curvature)
-    pilot = run_pilot(solver, start, warmup, params)
     curvatures = None if options.curvature is None else (options.curvature,)
     trials = Trials(solver, pilot, curvatures)
     if options.window == "auto":

@@ -21,12 +21,12 @@ from pymc_deer.backends import resolve_backend
 from pymc_deer.backends.base import Solver
 from pymc_deer.calibration import Calibration
 from pymc_deer.chain import Chain, ChainRecord
-from pymc_deer.density import Density, build_density
+from pymc_deer.density import Density, build_density, continuous_variables
 from pymc_deer.options import BackendName, Options
 from pymc_deer.prepare import Prepared, new_warmup, prepare
 from pymc_deer.start import find_start
 from pymc_deer.stats import STATS_DTYPES_SHAPES
-from pymc_deer.status import ModelError, OptionError
+from pymc_deer.status import OptionError
 from pymc_deer.stretch import Streams
 
 # A child of PyMC's logger: shown, and silenced, as PyMC's own messages are.
@@ -313,13 +313,7 @@ class DeerStep(BlockedStep):
 
 def _value_vars(vars: Any, model: Model, sampler: str) -> list[Any]:
     if vars is None:
-        chosen = model.continuous_value_vars
-        if not chosen:
-            raise ModelError(
-                "The model has no continuous free variables (float32 or float64): "
-                f"{sampler} has nothing to sample."
-            )
-        return chosen
+        return continuous_variables(model, sampler)
     listed = list(vars) if isinstance(vars, list | tuple) else [vars]
     names = {rv.name: rv for rv in model.free_RVs}
     known = [*model.free_RVs, *model.value_vars]

@@ -182,6 +182,11 @@ def together(**arguments: Any) -> Trigger:
     return trigger
 
 
+def profiled(build: Callable[[], pm.Model] = one_variable, **arguments: Any) -> Trigger:
+    """Profiling the model is the mistake."""
+    return lambda *_: pymc_deer.profile(build(), **arguments)
+
+
 def resumed(n_steps: int) -> Trigger:
     """A state taken after so many of the chain's one draw is the mistake."""
 
@@ -309,6 +314,16 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`resume` with a state taken before the first draw": resumed(0),
     "`resume` with a state taken after the last draw": resumed(1),
     "`resume` without `point` beside other step methods": resumed_without_point,
+    "`windows` not a sequence of integers from 1 to 1048576": tuple(
+        profiled(windows=value)
+        for value in (64, np.array(64), (), "16", [0], [1, 2.5], [True], [2**20 + 1])
+    ),
+    '`backends` with anything but `"numba"` and `"jax"`, or not a sequence': tuple(
+        profiled(backends=value) for value in ("jax", (), ["auto"], [None], 1)
+    ),
+    "`profile` of a model without continuous free variables": profiled(
+        model_of(lambda: pm.Bernoulli("k", 0.5))
+    ),
     "no free variables, or `vars=[]`": (
         made(model_of(lambda: pm.Normal("y", observed=1.0))),
         made(vars=[]),

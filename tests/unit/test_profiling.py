@@ -1,0 +1,291 @@
+"""What a profile says, from counts and costs known by hand; nothing is compiled or timed."""
+
+from dataclasses import replace
+from math import isnan
+from typing import Any, cast
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc_deer.calibration import Trial, Trials
+from pymc_deer.cost_shares import FUNCTION_COST, Work, count_constants, count_gradient, count_work
+from pymc_deer.cost_shares import libraries as libraries_of
+from pymc_deer.density import build_density
+from pymc_deer.options import profiled_backends, profiled_windows
+from pymc_deer.profile_report import Profile
+from pymc_deer.profiling import window_cost
+from pymc_deer.recommendation import WindowCost, recommend
+from pymc_deer.status import BackendError
+from tests.support import Opaque
+
+N, D, W = 100, 3, 7
+
+
+def array(name: str, *shape: int | None, dtype: str = "float64") -> Any:
+    return pt.tensor(name, dtype=dtype, shape=shape)
+
+
+X, MATRIX, BATCH = array("x", D), array("a", N, D), array("b", W, D)
+SQUARE, GROUP = array("s", D, D), array("g", N, dtype="int64")
+
+
+def decayed() -> Any:
+    return pytensor.scan(lambda s: s * s + 1.0, outputs_info=X, n_steps=5, return_updates=False)
+
+
+# Multiplications and additions of a product: twice its numbers times the axis summed over.
+COUNTED = {
+    "matrix-vector": (lambda: MATRIX @ X, Work(matrix=2 * N * D)),
+    "matrix-matrix": (lambda: MATRIX @ BATCH.T, Work(matrix=2 * N * W * D)),
+    "batched": (lambda: pt.matmul(array("c", W, N, D), SQUARE), Work(matrix=2 * W * N * D * D)),
+    "cholesky": (lambda: pt.linalg.cholesky(SQUARE), Work(matrix=D**3)),
+    "triangular": (
+        lambda: pt.linalg.solve_triangular(SQUARE, X, lower=True, b_ndim=1),
+        Work(matrix=D**2),
+    ),
+    "sum": (lambda: pt.sum(MATRIX), Work(elementwise=N * D)),
+    "product and sum of three": (lambda: MATRIX * MATRIX + 1.0, Work(elementwise=2 * N * D)),
+    "exponential": (lambda: pt.exp(X), Work(elementwise=FUNCTION_COST * D)),
+    "gather": (lambda: X[GROUP], Work(indexing=N)),
+    "scatter": (lambda: pt.inc_subtensor(X[GROUP], array("y", N)), Work(indexing=N)),
+    "views": (lambda: BATCH[1:, 0].reshape((2, 3)).T, Work()),
+    "loop": (decayed, Work(elementwise=5 * 2 * D)),
+    "unknown": (lambda: Opaque()(MATRIX), Work(other=N * D)),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_operations_are_counted_by_kind(name: str) -> None:
+    build, expected = COUNTED[name]
+    counted = count_work([build()])
+    if name == "loop":
+        # What starts and ends it copies its states.
+        assert counted.elementwise == expected.elementwise
+        assert counted.matrix == counted.other == 0
+    else:
+        assert counted == expected
+
+
+def test_a_length_that_follows_from_static_ones_is_found() -> None:
+    made = pt.exp(X[0] * pt.arange(MATRIX.shape[0]))
+    assert made.type.shape == (None,)
+    assert count_work([made]) == Work(elementwise=N * (1 + FUNCTION_COST))
+    assert count_work([pt.exp(array("y", None))]) == Work(elementwise=FUNCTION_COST)
+
+
+def test_shared_nodes_are_counted_once() -> None:
+    product = MATRIX @ X
+    assert count_work([product, pt.exp(product)]).matrix == 2 * N * D
+
+
+def test_shares_sum_to_one() -> None:
+    work = count_work([pt.exp(MATRIX @ X)]) + Work(indexing=10.0).times(2)
+    assert sum(work.shares.values()) == pytest.approx(1.0)
+    assert work.shares["indexing"] == pytest.approx(20 / work.total)
+    assert set(Work().shares.values()) == {0.0}
+
+
+def test_a_regression_reads_its_data_in_products() -> None:
+    data = np.random.default_rng(0).normal(size=(N, D))
+    with pm.Model() as model:
+        beta = pm.Normal("beta", shape=D)
+        pm.Normal("y", pt.dot(data, beta), observed=np.zeros(N))
+    density = build_density(model)
+    # One product for logp and one for the gradient.
+    assert count_gradient(density).matrix == 2 * 2 * N * D
+    assert count_constants(density) < N
+
+
+def test_each_device_has_its_libraries() -> None:
+    assert libraries_of("numba", "cpu").matrix.startswith("BLAS (")
+    assert "Eigen" in libraries_of("jax", "cpu").matrix
+    assert "cuBLAS" in libraries_of("jax", "NVIDIA H200").matrix
+    assert libraries_of("jax", "NVIDIA H200").device == "NVIDIA H200"
+
+
+SMALL, LARGE = 2.0, 200.0
+PRODUCTS, ELEMENTWISE = Work(matrix=9.0, elementwise=1.0), Work(elementwise=1.0)
+
+
+def single(backend: str = "numba", device: str = "cpu", us: float = LARGE) -> WindowCost:
+    return WindowCost(backend, device, 1, us, 0.0, transitions_per_second=1e6 / us)
+
+
+def wide(speed: float, backend: str = "jax", device: str = "cpu", window: int = 64) -> WindowCost:
+    return WindowCost(backend, device, window, 1.0, 100.0, 50.0, speed)
+
+
+def test_small_models_on_a_cpu_are_for_nuts() -> None:
+    text = recommend([single(us=SMALL), single("jax", us=3.0), wide(5e3)], ELEMENTWISE, "float64")
+    assert text.startswith("Take plain NUTS, pm.sample()")
+    assert "DeerHMC(backend='numba', window=1)" in text
+    assert "The best window, 64 on jax (cpu), makes 5,000" in text
+    # A sweep of it may take as long as 10 transitions on a GPU: 100 for 1000 transitions.
+    assert "128 gradients in one batch, takes less than 20 microseconds" in text
+
+
+def test_larger_ones_stay_step_by_step_where_no_window_pays() -> None:
+    text = recommend([single(), single("jax", us=100.0), wide(1e4)], ELEMENTWISE, "float64")
+    assert text.startswith("Take DeerHMC(backend='jax', window=1) on cpu")
+    assert "pm.sample(), is about as good" in text
+
+
+@pytest.mark.parametrize(("gain", "chosen"), [(1.05, "window=1"), (1.2, "window=64")])
+def test_a_window_must_beat_the_clocks_noise(gain: float, chosen: str) -> None:
+    text = recommend([single(), wide(gain * 1e6 / LARGE)], ELEMENTWISE, "float64")
+    assert chosen in text.split(".")[0]
+
+
+def test_windows_on_a_gpu_are_taken_where_they_are_fastest() -> None:
+    gpu = "NVIDIA H200"
+    costs = [single(), single("jax", gpu, 300.0)]
+    costs += [wide(50e3, device=gpu), wide(40e3, device=gpu, window=256)]
+    text = recommend(costs, PRODUCTS, "float64")
+    assert text.startswith("Take DeerMALA(backend='jax', window=64) on NVIDIA H200: 50,000")
+    assert "10 times those of the fastest chain step by step (numba on cpu)" in text
+    assert "floatX = 'float32'" in text
+    assert "widest" not in text
+    assert "GPU was measured" not in text
+    assert "floatX" not in recommend(costs, ELEMENTWISE, "float64")
+    assert "widest that was measured: try windows=(64, 256)" in recommend(
+        costs[:3], PRODUCTS, "float64"
+    )
+
+
+def test_a_model_in_single_precision_stays_so() -> None:
+    text = recommend([single(device="GPU")], PRODUCTS, "float32")
+    assert "float32, as the model has it" in text
+
+
+def test_beside_other_steps_there_are_no_windows() -> None:
+    text = recommend([single(), wide(1e9)], ELEMENTWISE, "float64", discrete=["k", "m"])
+    assert text.startswith("Take DeerMALA(backend='numba', window=1) on cpu beside")
+    assert "k, m" in text
+
+
+def test_no_backend_runs_the_model() -> None:
+    text = recommend([WindowCost("jax", "cpu", 1, note="No.")], ELEMENTWISE, "float64")
+    assert text.startswith("No backend runs this model")
+
+
+class ScriptedTrials:
+    """Trials whose outcome is given: 10 microseconds step by step, sweeps of 100."""
+
+    sequential_seconds, n_transitions = 1e-5, 1000
+
+    def __init__(self, *, fits: bool = True, compiles: bool = True, needs: float = 20.0) -> None:
+        self.room, self.compiles, self.needs = fits, compiles, needs
+
+    def fits(self, window: int) -> bool:
+        return self.room
+
+    def warm_up(self, window: int, rule: str) -> None:
+        if not self.compiles:
+            raise BackendError("The sweep does not compile.")
+
+    def sweep_seconds(self, window: int, rule: str) -> float:
+        return 1e-4
+
+    def run(self, window: int, rule: str, max_sweeps: int | None) -> Trial:
+        """It needs so many sweeps for each window; in a chain one takes 50 microseconds."""
+        assert max_sweeps is not None
+        if self.needs > max_sweeps:
+            return Trial(window, "secant", 1.5, max_sweeps, np.inf, np.inf)
+        sweeps = 1000 * self.needs / window
+        return Trial(window, "secant", 1.5, max_sweeps, sweeps, 50e-3 * sweeps)
+
+
+def measured(window: int = 64, **script: Any) -> WindowCost:
+    return window_cost(WindowCost("jax", "cpu", window), cast(Any, ScriptedTrials(**script)))
+
+
+def test_a_windows_cost_is_that_of_its_sweeps_in_a_chain() -> None:
+    cost = measured()
+    assert cost.sweeps_per_1000 == 1000 * 20 / 64
+    assert cost.gradient_us == pytest.approx(50 / 128)
+    assert cost.pays_below == pytest.approx(1000 * 10 / 50)
+    assert cost.transitions_per_second == pytest.approx(64e6 / (20 * 50))
+    assert not cost.note
+
+
+def test_a_window_that_needs_too_many_sweeps_says_how_many() -> None:
+    cost = measured(needs=1e9)
+    assert cost.note == "more than 1000 sweeps for 1000 transitions, given up."
+    assert not cost.is_measured
+    # Its sweeps were timed all the same.
+    assert cost.gradient_us == pytest.approx(100 / 128)
+
+
+@pytest.mark.parametrize(
+    ("script", "note"),
+    [({"fits": False}, "not tried"), ({"compiles": False}, "The sweep does not compile.")],
+)
+def test_a_window_that_was_not_measured_says_why(script: dict[str, bool], note: str) -> None:
+    cost = measured(**script)
+    assert cost.note.startswith(note)
+    assert not cost.is_measured
+    assert isnan(cost.gradient_us)
+
+
+def test_trials_is_what_the_script_stands_for() -> None:
+    for name in ("sequential_seconds", "n_transitions", "fits", "warm_up", "sweep_seconds", "run"):
+        assert hasattr(Trials, name)
+
+
+REASON = "JAX cannot compile <this> model"
+REPORT = Profile(
+    n_dim=3,
+    dtype="float64",
+    n_data=2000,
+    data_bytes=16_000,
+    metric="dense",
+    work=PRODUCTS,
+    libraries={"numba": libraries_of("numba", "cpu"), "jax": libraries_of("jax", "<GPU>")},
+    costs=(
+        replace(single(), memory_bytes=5e6, compile_seconds=1.5),
+        *(WindowCost("jax", "cpu", width, note=REASON) for width in (1, 64)),
+    ),
+)
+
+
+def test_a_profile_prints_facts_costs_notes_and_advice() -> None:
+    text = str(REPORT)
+    for part in ("D = 3, float64", "2,000 numbers, 16 kB", "90% matrix products", "5 MB"):
+        assert part in text
+    assert f"jax, window 1, 64: {REASON}" in text
+    assert text.count(REASON) == 1
+    assert "Take DeerHMC(backend='numba', window=1)" in text
+
+
+def test_a_notebook_shows_the_same() -> None:
+    html = REPORT._repr_html_()
+    assert html.count("<table>") == 2
+    assert html.count("<tr>") == (1 + 2) + (1 + 3)
+    assert "<td>&lt;GPU&gt;</td>" in html
+    assert "JAX cannot compile &lt;this&gt; model" in html
+    assert "DeerHMC(backend=&#x27;numba&#x27;, window=1)" in html
+
+
+def test_the_dataframe_has_a_row_for_each_backend_and_width() -> None:
+    frame = REPORT.to_dataframe()
+    assert frame.columns.tolist() == [
+        *("backend", "device", "window", "gradient_us", "sweeps_per_1000", "pays_below"),
+        *("transitions_per_second", "memory_bytes", "compile_seconds", "note"),
+    ]
+    assert frame["window"].tolist() == [1, 1, 64]
+    assert frame["gradient_us"][0] == LARGE
+    assert isnan(frame["transitions_per_second"][1])
+
+
+def test_the_chain_step_by_step_is_always_measured() -> None:
+    assert profiled_windows(np.array([64, 16, 16])) == (1, 16, 64)
+    assert profiled_windows(range(1, 3)) == (1, 2)
+
+
+def test_backends_are_both_or_those_named() -> None:
+    assert profiled_backends(None) == ("numba", "jax")
+    assert profiled_backends({"jax": 1}) == ("jax",)
+    assert profiled_backends(["jax", "jax", "numba"]) == ("jax", "numba")
