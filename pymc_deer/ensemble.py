@@ -6,6 +6,7 @@ program runs them in one batch.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.pace import Pace
 from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.stretch import SolvedStretch
+
+_STEPS_PER_CALL = 4096
+"""Transitions of each chain that a call may do step by step; a call costs as much as some hundred
+of the smallest model's."""
 
 _MOST_NUMBERS = 2**22
 """Numbers in the states of a stretch, 32 MiB, beyond which stretches are not made longer."""
@@ -31,8 +36,8 @@ class Ensemble:
     """
 
     def __init__(self, solver: Solver, records: Sequence[ChainRecord]) -> None:
-        self.solver = solver
-        self.chains = [Chain(solver, record) for record in records]
+        self.solver = _in_long_calls(solver, len(records))
+        self.chains = [Chain(self.solver, record) for record in records]
         self._pace = Pace()
 
     @property
@@ -91,3 +96,16 @@ class Ensemble:
     def warnings(self) -> list[str]:
         """What the user should know of each chain; each thing once."""
         return [message for chain in self.chains if (message := chain.warning())]
+
+
+def _in_long_calls(solver: Solver, n_chains: int) -> Solver:
+    """The solver with the capacity that suits chains that do nothing else between draws.
+
+    Only step by step: there, where calls end leaves no trace in the states.
+    """
+    plan = solver.plan
+    if plan.window > 1:
+        return solver
+    affordable = _MOST_NUMBERS // (solver.density.size * n_chains)
+    capacity = max(plan.capacity, min(_STEPS_PER_CALL, affordable))
+    return solver.with_plan(replace(plan, capacity=capacity))

@@ -125,31 +125,40 @@ class NumbaSolver(Solver):
     def solve_together(
         self, chains: Sequence[Run], params: Sequence[np.ndarray]
     ) -> list[Trajectory]:
-        """See :meth:`Solver.solve_together`; each chain has a thread, or one chain's windows have
-        all: as many as BLAS is allowed here.
-        """
-        n_threads = min(available_threads(), self.blas_threads())
-        if len(chains) == 1 or n_threads == 1 or not self._is_compiled:
-            self._n_threads = n_threads
-            return super().solve_together(chains, params)
+        """See :meth:`Solver.solve_together`; windows take as many threads as they may."""
+        if self._stopped is None and self.plan.window > 1:
+            self._n_threads = self._threads_allowed()
+        return super().solve_together(chains, params)
+
+    def run_together(
+        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
+    ) -> list[Trajectory]:
+        """See :meth:`Solver.run_together`; each chain has a thread of its own."""
+        n_threads = min(len(chains), self._threads_allowed())
+        if n_threads == 1 or not self._is_compiled:
+            return super().run_together(chains, params, at_once)
         stopped = Event()
         solvers = [
             self._changed(_n_threads=1, _stopped=stopped, _paces=self._paces_beside[i])
             for i in range(len(chains))
         ]
-        with self.one_blas_thread(), ThreadPoolExecutor(min(n_threads, len(chains))) as pool:
-            solves = [
-                pool.submit(Solver.solve_together, solver, [chain], params)
+        with self.one_blas_thread(), ThreadPoolExecutor(n_threads) as pool:
+            runs = [
+                pool.submit(Solver.run_together, solver, [chain], params, at_once)
                 for solver, chain in zip(solvers, chains, strict=True)
             ]
             try:
-                finished, _ = wait(solves, return_when=FIRST_EXCEPTION)
+                finished, _ = wait(runs, return_when=FIRST_EXCEPTION)
             finally:
                 stopped.set()
             # Of those alone, the error is the one that stopped the others.
-            for solve in finished:
-                solve.result()
-        return [solve.result()[0] for solve in solves]
+            for run in finished:
+                run.result()
+        return [run.result()[0] for run in runs]
+
+    def _threads_allowed(self) -> int:
+        """As many as BLAS is allowed here."""
+        return min(available_threads(), self.blas_threads())
 
     @property
     def _is_compiled(self) -> bool:

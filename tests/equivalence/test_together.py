@@ -52,7 +52,7 @@ def runs(case: Problem) -> list[Run]:
 
 
 def solve_both_ways(case: Problem, solver: Solver) -> tuple[list[Trajectory], list[Trajectory]]:
-    found = solver.solve_together(runs(case), case.params)
+    found = solver.run_together(runs(case), case.params, 512)
     return found, [
         solver.solve(r.start, r.tape, r.tuning, case.params, r.probe_rng) for r in runs(case)
     ]
@@ -136,7 +136,7 @@ def test_chains_have_threads_of_their_own(window: int, monkeypatch: pytest.Monke
         return allows(pace, weight)
 
     monkeypatch.setattr(Pace, "allows", waiting)
-    found = solver.solve_together(runs(case)[:2], case.params)
+    found = solver.run_together(runs(case)[:2], case.params, 512)
     assert len(found) == 2
 
 
@@ -151,10 +151,10 @@ def test_what_is_not_compiled_yet_has_one_thread(monkeypatch: pytest.MonkeyPatch
         sequential(solver, *arguments)
 
     monkeypatch.setattr(NumbaSolver, "_sequential", watched)
-    solver.solve_together(runs(case), case.params)
+    solver.run_together(runs(case), case.params, 512)
     assert threads == {threading.get_ident()}
     threads.clear()
-    solver.solve_together(runs(case), case.params)
+    solver.run_together(runs(case), case.params, 512)
     assert threading.get_ident() not in threads
 
 
@@ -177,7 +177,7 @@ def test_an_error_in_one_chain_stops_the_others(
 
     monkeypatch.setattr(solver, "_paces_beside", {i: Paces(OnePiece) for i in range(3)})
     with pytest.raises(KeyboardInterrupt):
-        solver.solve_together(runs(case), case.params)
+        solver.run_together(runs(case), case.params, 512)
     assert n_calls[0] < 40
 
 
