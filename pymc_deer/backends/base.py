@@ -4,15 +4,18 @@ import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from threading import Event
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from pymc_deer.backends.pace import Pace
+from pymc_deer.backends.threads import available_cores, run_in_threads
 from pymc_deer.backends.trajectory import Buffers, Job, Noise, Trajectory
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
@@ -110,6 +113,7 @@ class Solver(ABC):
     name: str
     trial_rules: tuple[Rule, ...] = ("secant", "stochastic")
     """Rules that ``jacobian="auto"`` chooses from."""
+    _stopped: Event | None = None
 
     def __init__(self, density: Density, spec: SweepSpec, plan: WindowPlan) -> None:
         self.density = density
@@ -118,6 +122,9 @@ class Solver(ABC):
         self._programs: dict[Hashable, Any] = {}
         self._batchings: dict[Hashable, Batching] = {}
         self._paces: dict[Hashable, Pace] = defaultdict(Pace)
+        self._paces_beside: dict[int, dict[Hashable, Pace]] = defaultdict(
+            partial(defaultdict, Pace)
+        )
 
     @property
     def batching(self) -> Batching | None:
@@ -180,6 +187,20 @@ class Solver(ABC):
         at_once
             Transitions of each chain to solve in one call, at most the capacity.
         """
+        n_threads = min(len(chains), self._threads_allowed())
+        if self.batches_chains or n_threads == 1 or not self._is_compiled:
+            return self._run_in_pieces(chains, params, at_once)
+        stopped = Event()
+        tasks = [
+            partial(self._beside(stopped, i)._run_in_pieces, [chain], params, at_once)
+            for i, chain in enumerate(chains)
+        ]
+        with self.one_blas_thread():
+            return [found for [found] in run_in_threads(tasks, n_threads, stopped)]
+
+    def _run_in_pieces(
+        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
+    ) -> list[Trajectory]:
         pieces = []
         for first in range(0, len(chains[0].tape), at_once):
             parts = [chain._replace(tape=chain.tape[first : first + at_once]) for chain in chains]
@@ -189,10 +210,38 @@ class Solver(ABC):
             pieces.append(self.solve_together(parts, params))
         return [Trajectory.joined(of_chain) for of_chain in zip(*pieces, strict=True)]
 
+    @property
+    def batches_chains(self) -> bool:
+        """Whether chains run as one batch, rather than each in its own thread."""
+        return False
+
+    @property
+    @abstractmethod
+    def _is_compiled(self) -> bool:
+        """Whether all is compiled that a solve may need: threads would each compile it."""
+
+    def _threads_allowed(self) -> int:
+        """Chains that may run at the same time, as many as BLAS may have threads here."""
+        return min(available_cores(), self.blas_threads())
+
+    def _beside(self, stopped: Event, i: int) -> Self:
+        """The solver of the i-th chain, which runs beside others until `stopped` is set."""
+        return self._changed(_stopped=stopped, _paces=self._paces_beside[i])
+
+    def _check_stopped(self) -> None:
+        """To be called between calls of compiled code."""
+        if self._stopped is not None and self._stopped.is_set():
+            raise CancelledError
+
     def solve_together(
         self, chains: Sequence[Run], params: Sequence[np.ndarray]
     ) -> list[Trajectory]:
         """As :meth:`solve`, for several chains with tapes of one length and one metric."""
+        if self.batches_chains:
+            return self._solve_batch(chains, params)
+        return [found for c in chains for found in self._solve_batch([c], params)]
+
+    def _solve_batch(self, chains: Sequence[Run], params: Sequence[np.ndarray]) -> list[Trajectory]:
         jobs = [self._job(chain) for chain in chains]
         n = len(chains[0].tape)
         metric = chains[0].tuning.metric.astype(self.density.dtype)

@@ -6,6 +6,7 @@ that a stretch writes where the one before did.
 
 import os
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -14,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor
-from jax import lax
 
 import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.jax_loops import sequential_loop, windowed_loop
 from pymc_deer.backends.trajectory import Job, Noise, solved_types
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
@@ -43,7 +44,7 @@ class JaxSolver(Solver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
-        self._buffers: dict[tuple[int, int], tuple[jax.Array, ...]] = {}
+        self._buffers = _no_buffers()
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
         noises = [job.noise.after(first) for job in jobs]
@@ -55,10 +56,11 @@ class JaxSolver(Solver):
             loop = self._compiled("sequential", self._compile_sequential)
             filled = self._take_buffers(len(jobs), rows)
             for call in self._paces["sequential", len(jobs)].calls(n, weight):
+                self._check_stopped()
                 filled = loop(filled, starts, *arrays, *call, self._on_device(inputs))
                 filled[0].block_until_ready()
-            self._keep_buffers(filled)
             self._write(filled, jobs, first, [n] * len(jobs))
+            self._keep_buffers(filled)
 
     def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         n, window, n_jobs = len(jobs[0].noise.log_u), self.plan.window, len(jobs)
@@ -83,15 +85,16 @@ class JaxSolver(Solver):
             carry: Any = (*counts, guesses, memory, starts)
             sweeps = 0
             while min(counts[0]) < n and sweeps < budget:
+                self._check_stopped()
                 last = min(budget, sweeps + pace.allows(weight))
                 filled, now, *carry = loop(filled, sweeps, *carry, *arrays, n, last, *arguments)
                 # Numbers of one type in every call, and there when the call is over.
                 before, sweeps = sweeps, int(now)
                 counts = tuple(np.asarray(count) for count in carry[:2])
                 pace.took(sweeps - before, weight)
-            self._keep_buffers(filled)
             n_done, n_sweeps = np.minimum(counts[0], n).tolist(), counts[1].tolist()
             self._write(filled, jobs, 0, n_done)
+            self._keep_buffers(filled)
         return list(zip(n_done, n_sweeps, strict=True))
 
     def _write(
@@ -102,13 +105,25 @@ class JaxSolver(Solver):
         for i, (job, n) in enumerate(zip(jobs, n_rows, strict=True)):
             job.buffers.write(at, [array[i, :n] for array in arrays])
 
+    @property
+    def batches_chains(self) -> bool:
+        """On a GPU, which is idle beside one chain. On a CPU a batch of small products is slower
+        than as many threads.
+        """
+        return jax.local_devices()[0].platform != "cpu"
+
+    @property
+    def _is_compiled(self) -> bool:
+        windowed = self.plan.window == 1 or (self.spec.rule, self.plan.window) in self._programs
+        return windowed and "sequential" in self._programs
+
     def _compile_sequential(self) -> Callable[..., Any]:
         try:
             program = build_sequential(self.density, self.spec)
             step = self._compiled("step", lambda: _compile(program))
         except Exception as error:
             raise _cannot_compile(error) from error
-        return jax.jit(partial(_sequential_loop, step), donate_argnums=0)
+        return jax.jit(partial(sequential_loop, step), donate_argnums=0)
 
     def _compile_windowed(self) -> Callable[..., Any]:
         """The windowed loop around the first form of the batch that JAX can trace.
@@ -127,7 +142,7 @@ class JaxSolver(Solver):
                 continue
             self._batchings[self.spec.rule] = batching
             draw = self._draw_probes()
-            loop = partial(_windowed_loop, sweep, draw)
+            loop = partial(windowed_loop, sweep, draw)
             return jax.jit(loop, donate_argnums=0)
         raise _cannot_compile(failure) from failure
 
@@ -169,15 +184,15 @@ class JaxSolver(Solver):
 
     def _take_buffers(self, n_chains: int, rows: int) -> tuple[jax.Array, ...]:
         """Buffers to donate, (C, rows, ...): those of the stretch before, if there was one."""
-        kept = self._buffers.pop((n_chains, rows), None)
-        if kept is not None:
-            return kept
+        if kept := self._buffers[n_chains, rows]:
+            return kept.pop()
         types = solved_types(rows, self.density.size, self.density.dtype)
         return tuple(jnp.zeros((n_chains, *shape), dtype) for shape, dtype in types)
 
     def _keep_buffers(self, filled: tuple[jax.Array, ...]) -> None:
+        """For the next stretch, once they are read: it may begin at once, in another thread."""
         n_chains, rows = filled[0].shape[:2]
-        self._buffers[n_chains, rows] = filled
+        self._buffers[n_chains, rows].append(filled)
 
     def _on_device(self, arrays: Sequence[np.ndarray]) -> list[jax.Array]:
         """The arrays on the device; one is sent again only when it is another one."""
@@ -188,7 +203,15 @@ class JaxSolver(Solver):
         return [known[i][1] for i in range(len(arrays))]
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_programs": {}, "_on_device_cache": {}, "_buffers": {}}
+        return super().__getstate__() | {
+            "_programs": {},
+            "_on_device_cache": {},
+            "_buffers": _no_buffers(),
+        }
+
+
+def _no_buffers() -> dict[tuple[int, int], list[tuple[jax.Array, ...]]]:
+    return defaultdict(list)
 
 
 def _cannot_compile(error: Exception | None) -> BackendError:
@@ -231,140 +254,3 @@ def _stacked(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
         np.stack([np.pad(a, ((0, missing), *((0, 0),) * (a.ndim - 1))) for a in of_chains])
         for of_chains in zip(*noises, strict=True)
     )
-
-
-def _of_types(buffers: Sequence[jax.Array], rows: Sequence[jax.Array]) -> list[jax.Array]:
-    """What a program returned, in the types of the buffers that it is written to."""
-    return [row.astype(b.dtype) for b, row in zip(buffers, rows, strict=True)]
-
-
-def _for_each_chain(function: Callable[..., Any], n_chains: int, n_own: int) -> Callable[..., Any]:
-    """The function of one chain for C chains, whose first `n_own` arguments are each chain's own.
-
-    For one chain it is the function itself: XLA has products of a matrix and a vector for it.
-    """
-
-    def for_one(*arguments: Any) -> Any:
-        own = jax.tree.map(lambda a: a[0], arguments[:n_own])
-        return jax.tree.map(lambda a: a[None], function(*own, *arguments[n_own:]))
-
-    def for_all(*arguments: Any) -> Any:
-        shared = arguments[n_own:]
-        return jax.vmap(lambda *own: function(*own, *shared))(*arguments[:n_own])
-
-    return for_one if n_chains == 1 else for_all
-
-
-def _sequential_loop(
-    step: Callable[..., Any],
-    buffers: tuple[jax.Array, ...],
-    starts: jax.Array,
-    xi: jax.Array,
-    log_u: jax.Array,
-    step_sizes: jax.Array,
-    n_leapfrog: jax.Array,
-    first: jax.Array,
-    last: jax.Array,
-    inputs: list[jax.Array],
-) -> tuple[jax.Array, ...]:
-    noise = xi, log_u, step_sizes, n_leapfrog
-    step_all = _for_each_chain(step, len(starts), 7)
-
-    def advance(carry):
-        t, states, written = carry
-        now = (lax.dynamic_index_in_dim(array, t, 1, keepdims=False) for array in noise)
-        rows = _of_types(buffers, step_all(*states, *now, *inputs))
-        written = tuple(
-            lax.dynamic_update_index_in_dim(b, row, t, 1)
-            for b, row in zip(written, rows, strict=True)
-        )
-        return t + 1, rows[:3], written
-
-    def evaluate():
-        # A step of size 0 that is always accepted evaluates the density where the chain stands; the
-        # Metropolis ratio against logp = 0 is logp itself, finite or not.
-        still, zero = jnp.zeros_like(starts), jnp.zeros_like(log_u[:, 0])
-        no_size, one = jnp.zeros_like(step_sizes[:, 0]), jnp.ones_like(n_leapfrog[:, 0])
-        rows = step_all(starts, zero, still, still, zero - jnp.inf, no_size, one, *inputs)
-        z, _, dlogp, logp, _ = _of_types(buffers, rows)
-        return [z, logp, dlogp]
-
-    def go_on():
-        return [b[:, first - 1] for b in buffers[:3]]
-
-    carry = (first, lax.cond(first == 0, evaluate, go_on), buffers)
-    return lax.while_loop(lambda carry: carry[0] < last, advance, carry)[2]
-
-
-def _windowed_loop(
-    sweep: Callable[..., Any],
-    draw_probes: Callable[[jax.Array], jax.Array],
-    buffers: tuple[jax.Array, ...],
-    n_swept: jax.Array,
-    done: jax.Array,
-    sweeps: jax.Array,
-    guesses: jax.Array,
-    memory: jax.Array,
-    starts: jax.Array,
-    xi: jax.Array,
-    log_u: jax.Array,
-    step_sizes: jax.Array,
-    n_leapfrog: jax.Array,
-    n: jax.Array,
-    last_sweep: jax.Array,
-    seeds: jax.Array,
-    curvature: jax.Array,
-    tol: jax.Array,
-    inputs: list[jax.Array],
-) -> tuple[Any, ...]:
-    n_chains, window = guesses.shape[:2]
-    blocking = jnp.zeros(2, int)
-    unknown = jnp.full_like(memory[0], jnp.nan)
-
-    def advance_one(done, sweeps, guess, memory, start, written, noise, seed, curvature, n_swept):
-        xi, log_u, step_sizes, n_leapfrog = noise
-        key = jax.random.fold_in(jax.random.key(seed), n_swept)
-        guess, memory, *rows, committed = sweep(
-            guess,
-            memory,
-            start,
-            lax.dynamic_slice_in_dim(xi, done, window),
-            lax.dynamic_slice_in_dim(log_u, done, window),
-            draw_probes(key),
-            lax.dynamic_slice_in_dim(step_sizes, done, window),
-            lax.dynamic_slice_in_dim(n_leapfrog, done, window),
-            curvature,
-            tol,
-            blocking,
-            *inputs,
-        )
-        guess = guess.astype(start.dtype)
-        rows = _of_types(written, rows)
-        # Rows past the committed ones are written too: the next sweep starts over them. A chain
-        # that has all its n transitions writes behind them, until all chains have.
-        written = tuple(
-            lax.dynamic_update_slice_in_dim(b, row, done, 0)
-            for b, row in zip(written, rows, strict=True)
-        )
-        # Slide: the guess for steps not seen before is where the window ends now.
-        padded = jnp.concatenate([guess, jnp.broadcast_to(guess[-1], guess.shape)])
-        guess = lax.dynamic_slice_in_dim(padded, committed, window)
-        forgotten = jnp.concatenate([memory.astype(start.dtype), unknown])
-        memory = lax.dynamic_slice_in_dim(forgotten, committed, window)
-        goes_on = done < n
-        done, sweeps = done + jnp.where(goes_on, committed, 0), sweeps + goes_on
-        return done, sweeps, guess, memory, rows[0][committed - 1], written
-
-    noise = xi, log_u, step_sizes, n_leapfrog
-    advance_all = _for_each_chain(advance_one, n_chains, 9)
-
-    def advance(carry):
-        n_swept, *own = carry
-        return n_swept + 1, *advance_all(*own, noise, seeds, curvature, n_swept)
-
-    def unfinished(carry):
-        return (carry[0] < last_sweep) & (carry[1] < n).any()
-
-    carry = (n_swept, done, sweeps, guesses, memory, starts, buffers)
-    n_swept, *own, written = lax.while_loop(unfinished, advance, carry)
-    return written, n_swept, *own

@@ -1,11 +1,8 @@
 """The Numba backend: both loops, over steps and over sweeps, are compiled around the graph."""
 
 import multiprocessing
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from hashlib import sha256
 from threading import Event
 from typing import Any
@@ -21,7 +18,6 @@ import pymc_deer.batch_numba
 import pymc_deer.repeat_numba
 import pymc_deer.scan_numba  # noqa: F401
 from pymc_deer.backends.base import Run, Solver
-from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.trajectory import Job, Trajectory
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
@@ -116,11 +112,6 @@ class NumbaSolver(Solver):
     # Another rule would take Numba half a minute to compile, more than it is likely to save.
     trial_rules = ("secant",)
     _n_threads = 1
-    _stopped: Event | None = None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._paces_beside: Any = defaultdict(partial(defaultdict, Pace))
 
     def solve_together(
         self, chains: Sequence[Run], params: Sequence[np.ndarray]
@@ -130,39 +121,16 @@ class NumbaSolver(Solver):
             self._n_threads = self._threads_allowed()
         return super().solve_together(chains, params)
 
-    def run_together(
-        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
-    ) -> list[Trajectory]:
-        """See :meth:`Solver.run_together`; each chain has a thread of its own."""
-        n_threads = min(len(chains), self._threads_allowed())
-        if n_threads == 1 or not self._is_compiled:
-            return super().run_together(chains, params, at_once)
-        stopped = Event()
-        solvers = [
-            self._changed(_n_threads=1, _stopped=stopped, _paces=self._paces_beside[i])
-            for i in range(len(chains))
-        ]
-        with self.one_blas_thread(), ThreadPoolExecutor(n_threads) as pool:
-            runs = [
-                pool.submit(Solver.run_together, solver, [chain], params, at_once)
-                for solver, chain in zip(solvers, chains, strict=True)
-            ]
-            try:
-                finished, _ = wait(runs, return_when=FIRST_EXCEPTION)
-            finally:
-                stopped.set()
-            # Of those alone, the error is the one that stopped the others.
-            for run in finished:
-                run.result()
-        return [run.result()[0] for run in runs]
-
     def _threads_allowed(self) -> int:
-        """As many as BLAS is allowed here."""
         return min(available_threads(), self.blas_threads())
+
+    def _beside(self, stopped: Event, i: int) -> "NumbaSolver":
+        solver = super()._beside(stopped, i)
+        solver._n_threads = 1
+        return solver
 
     @property
     def _is_compiled(self) -> bool:
-        """Whether all is compiled that a solve may need: threads would compile it twice."""
         windowed = self.plan.window == 1 or (self.spec.rule, False) in self._programs
         return windowed and "sequential" in self._programs
 
@@ -209,10 +177,6 @@ class NumbaSolver(Solver):
                 )
                 pace.took(sweeps - before, weight)
         return done, sweeps
-
-    def _check_stopped(self) -> None:
-        if self._stopped is not None and self._stopped.is_set():
-            raise CancelledError
 
     def batch_gain_bound(self, params: Sequence[np.ndarray]) -> float:
         """What matrix products gain over matrix-vector products.

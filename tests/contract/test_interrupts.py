@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -50,6 +50,14 @@ def send_interrupt() -> None:
     thread = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
     thread.start()
     thread.join()
+
+
+@pytest.fixture(autouse=True)
+def hears_interrupts() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which has them ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class InterruptedPace(Pace):

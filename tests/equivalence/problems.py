@@ -77,9 +77,25 @@ class Problem:
         tol: float = 1e-6,
         max_sweeps: int | None = None,
     ) -> Solver:
-        """A solver that never falls back unless `max_sweeps` says so."""
-        spec = SweepSpec(self.tuning.metric.kind, rule, kernel=self.kernel)
+        """A solver that never falls back unless `max_sweeps` says so.
+
+        All solvers of a problem and backend share what they compile: see :meth:`new_solver`.
+        """
         plan = WindowPlan(window, max_sweeps or window, tol, capacity=512)
+        if backend not in self._compiled:
+            self._compiled[backend] = self.new_solver(backend, window, rule)
+        return self._compiled[backend].with_rule(rule).with_plan(plan)
+
+    @cached_property
+    def _compiled(self) -> dict[BackendName, Solver]:
+        return {}
+
+    def new_solver(
+        self, backend: BackendName, window: int, rule: Rule = "preconditioned"
+    ) -> Solver:
+        """The same with nothing compiled yet, for code that a test has changed."""
+        spec = SweepSpec(self.tuning.metric.kind, rule, kernel=self.kernel)
+        plan = WindowPlan(window, window, 1e-6, capacity=512)
         return make_solver(backend, self.density, spec, plan)
 
     def run(self, solver: Solver, tape: Tape):

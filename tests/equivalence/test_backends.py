@@ -1,22 +1,25 @@
 """JAX and Numba run the same graph: on one tape they agree to rounding."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 
 from tests.equivalence.problems import KERNELS, MODELS, problem
-from tests.equivalence.test_states import QUICK
 from tests.support import BACKENDS
 
 pytestmark = pytest.mark.skipif(len(BACKENDS) < 2, reason="needs two backends to compare")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in MODELS],
-)
-@pytest.mark.parametrize("kernel", KERNELS)
+CASES = [
+    pytest.param(name, kernel, marks=[] if quick else [pytest.mark.slow])
+    for name, kernel in product(MODELS, KERNELS)
+    for quick in [name == "eight_schools" or (name, kernel) == ("breast_cancer", "mala")]
+]
+
+
+@pytest.mark.parametrize(("name", "kernel"), CASES)
 def test_backends_agree(single_threaded, name, kernel):
     case = problem(name, kernel)
     tape = case.tape(256, seed=3)

@@ -1,6 +1,7 @@
 """The same equalities in float32, which users choose by ``pytensor.config.floatX``."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytensor
@@ -11,9 +12,15 @@ from pymc_deer.density import build_density
 from tests.equivalence.problems import KERNELS, problem
 from tests.support import BACKENDS
 
+CASES = [
+    pytest.param(kernel, backend, marks=[pytest.mark.slow] if slow else [])
+    for kernel, backend in product(KERNELS, BACKENDS)
+    for slow in [(kernel, backend) == ("hmc", "numba")]
+]
+"""Paths take Numba longest to compile, and their kernel is the one that JAX runs."""
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kernel", KERNELS)
+
+@pytest.mark.parametrize(("kernel", "backend"), CASES)
 def test_float32_states_equal_sequential_and_follow_float64(single_threaded, backend, kernel):
     case = problem("eight_schools", kernel)
     tape = case.tape(256, seed=6)

@@ -26,7 +26,7 @@ def hmc(single_threaded) -> Problem:
 def check_states(case: Problem, rule: jacobian.Rule = "preconditioned") -> None:
     """The windowed states are those of the oracle."""
     tape = case.tape(256, seed=4)
-    solved = case.run(case.solver(BACKEND, WINDOW, rule), tape)
+    solved = case.run(case.new_solver(BACKEND, WINDOW, rule), tape)
     states, _ = case.oracle(tape)
     np.testing.assert_array_less(np.abs(solved.z - states), 1e-4)
 
@@ -34,14 +34,14 @@ def check_states(case: Problem, rule: jacobian.Rule = "preconditioned") -> None:
 def check_sweeps(case: Problem, rule: jacobian.Rule) -> None:
     """Sweeps commit several steps each: the linearisation is of use."""
     tape = case.tape(256, seed=4)
-    solved = case.run(case.solver(BACKEND, WINDOW, rule), tape)
+    solved = case.run(case.new_solver(BACKEND, WINDOW, rule), tape)
     assert solved.n_sweeps <= 256 / 2
 
 
 def check_oracle_ratios(case: Problem) -> None:
     """The sequential chain's Metropolis ratios are those of the oracle."""
     tape = case.tape(64, seed=5)
-    solved = case.run(case.solver(BACKEND, 1), tape)
+    solved = case.run(case.new_solver(BACKEND, 1), tape)
     _, ratios = case.oracle(tape)
     np.testing.assert_allclose(solved.log_alpha, ratios, atol=1e-8)
 

@@ -10,6 +10,7 @@ import pytest
 
 import pymc_deer.backends.jax
 from pymc_deer.backends.base import Run, Solver
+from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.numba import NumbaSolver
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.trajectory import SOLVED, Trajectory
@@ -19,6 +20,8 @@ from tests.equivalence.problems import Problem, problem
 from tests.support import BACKENDS
 
 N = 150
+WAYS = [*BACKENDS, *(["jax in one batch"] if "jax" in BACKENDS else [])]
+"""JAX has chains in one batch on a GPU, and in threads, as Numba, on a CPU."""
 ON_JAX = pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
 ON_NUMBA = pytest.mark.skipif("numba" not in BACKENDS, reason="it is about Numba")
 
@@ -30,10 +33,26 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Solver, "blas_threads", lambda solver: 2)
 
 
+@pytest.fixture
+def in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JaxSolver, "batches_chains", True)
+
+
+@pytest.fixture(params=WAYS)
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param in BACKENDS:
+        return request.param
+    request.getfixturevalue("in_one_batch")
+    return "jax"
+
+
 @cache
 def compiled(backend: BackendName, window: int, kernel: Kernel = "mala") -> Solver:
-    solver = problem("eight_schools", kernel).solver(backend, window, "secant")
-    problem("eight_schools").run(solver, problem("eight_schools").tape(3))
+    """With all that one chain needs, which is what threads wait for."""
+    case = problem("eight_schools", kernel)
+    solver = case.solver(backend, window, "secant")
+    for each in (solver, case.solver(backend, 1)):
+        case.run(each, case.tape(3))
     return solver
 
 
@@ -61,7 +80,7 @@ def solve_both_ways(case: Problem, solver: Solver) -> tuple[list[Trajectory], li
 def check_together(case: Problem, solver: Solver) -> tuple[list[Trajectory], list[Trajectory]]:
     """Each chain's states, to the last bit where each chain has its own thread."""
     found, alone = solve_both_ways(case, solver)
-    rounding = 0.0 if solver.name == "numba" else 1e-9
+    rounding = 1e-9 if solver.batches_chains else 0.0
     for mine, its in zip(found, alone, strict=True):
         for name in SOLVED:
             np.testing.assert_allclose(
@@ -71,19 +90,16 @@ def check_together(case: Problem, solver: Solver) -> tuple[list[Trajectory], lis
     return found, alone
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("kernel", ["mala", "hmc"])
 def test_steps(backend: BackendName, kernel: Kernel) -> None:
     check_together(problem("eight_schools", kernel), compiled(backend, 1, kernel))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_sweeps(backend: BackendName) -> None:
     found, _ = check_together(problem("eight_schools"), compiled(backend, 64))
     assert len({trajectory.n_sweeps for trajectory in found}) > 1, "each has its own"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_chains_whose_sweeps_run_out(backend: BackendName) -> None:
     """They go on step by step, the others do not."""
     solver = compiled(backend, 64)
@@ -95,22 +111,24 @@ def test_chains_whose_sweeps_run_out(backend: BackendName) -> None:
 
 
 @ON_JAX
+@pytest.mark.usefixtures("in_one_batch")
 def test_a_chain_that_goes_on_past_its_end_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains are over at different sweeps: what the others still do must not touch them."""
-    loop = pymc_deer.backends.jax._windowed_loop
+    loop = pymc_deer.backends.jax.windowed_loop
 
     def overwriting(*arguments):
         (z, *rest), *others = loop(*arguments)
         over = arguments[4] + 64
         return (z.at[:, N - 1].set(over[:, None].astype(z.dtype)), *rest), *others
 
-    monkeypatch.setattr(pymc_deer.backends.jax, "_windowed_loop", overwriting)
+    monkeypatch.setattr(pymc_deer.backends.jax, "windowed_loop", overwriting)
     case = problem("eight_schools")
     with pytest.raises(AssertionError):
-        check_together(case, case.solver("jax", 64, "secant"))
+        check_together(case, case.new_solver("jax", 64, "secant"))
 
 
 @ON_JAX
+@pytest.mark.usefixtures("in_one_batch")
 def test_noise_of_another_chain_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     stacked = pymc_deer.backends.jax._stacked
     monkeypatch.setattr(
@@ -122,11 +140,13 @@ def test_noise_of_another_chain_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
         check_together(problem("eight_schools"), compiled("jax", 1))
 
 
-@ON_NUMBA
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("window", [1, 64])
-def test_chains_have_threads_of_their_own(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chains_have_threads_of_their_own(
+    backend: BackendName, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two meet, which they could not if one ran after the other."""
-    solver, case = compiled("numba", window), problem("eight_schools")
+    solver, case = compiled(backend, window), problem("eight_schools")
     meeting = threading.Barrier(2, timeout=60)
     allows, met = Pace.allows, threading.local()
 
@@ -143,7 +163,7 @@ def test_chains_have_threads_of_their_own(window: int, monkeypatch: pytest.Monke
 @ON_NUMBA
 def test_what_is_not_compiled_yet_has_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     case = problem("eight_schools")
-    solver, threads = case.solver("numba", 1), set()
+    solver, threads = case.new_solver("numba", 1), set()
     sequential = NumbaSolver._sequential
 
     def watched(solver: NumbaSolver, *arguments) -> None:
@@ -158,13 +178,13 @@ def test_what_is_not_compiled_yet_has_one_thread(monkeypatch: pytest.MonkeyPatch
     assert threading.get_ident() not in threads
 
 
-@ON_NUMBA
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("window", [1, 64])
 def test_an_error_in_one_chain_stops_the_others(
-    window: int, monkeypatch: pytest.MonkeyPatch
+    backend: BackendName, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an interrupt does, which waits for all threads: none goes on to the end of its tape."""
-    solver, case = compiled("numba", window), problem("eight_schools")
+    solver, case = compiled(backend, window), problem("eight_schools")
     n_calls = [0]
 
     class OnePiece(Pace):

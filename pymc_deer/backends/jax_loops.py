@@ -1,0 +1,193 @@
+"""The loops of the JAX backend, over steps and over sweeps, for C chains at once.
+
+Arrays that are each chain's own have the chain as their first axis.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def sequential_loop(
+    step: Callable[..., Any],
+    buffers: tuple[jax.Array, ...],
+    starts: jax.Array,
+    xi: jax.Array,
+    log_u: jax.Array,
+    step_sizes: jax.Array,
+    n_leapfrog: jax.Array,
+    first: jax.Array,
+    last: jax.Array,
+    inputs: list[jax.Array],
+) -> tuple[jax.Array, ...]:
+    """Transitions `first` to `last` of all chains, step by step, into the buffers.
+
+    Parameters
+    ----------
+    step
+        The compiled transition of one chain.
+    buffers
+        What a solve fills in, (C, rows, ...); given back filled.
+    starts
+        States before the first transition of all, (C, D).
+    xi, log_u, step_sizes, n_leapfrog
+        Noise, (C, rows, ...).
+    inputs
+        The metric's arrays and the density's parameters, the same for all chains.
+    """
+    noise = xi, log_u, step_sizes, n_leapfrog
+    step_all = _for_each_chain(step, len(starts), 7)
+
+    def advance(carry):
+        t, states, written = carry
+        now = (lax.dynamic_index_in_dim(array, t, 1, keepdims=False) for array in noise)
+        rows = _of_types(buffers, step_all(*states, *now, *inputs))
+        written = tuple(
+            lax.dynamic_update_index_in_dim(b, row, t, 1)
+            for b, row in zip(written, rows, strict=True)
+        )
+        return t + 1, rows[:3], written
+
+    def evaluate():
+        # A step of size 0 that is always accepted evaluates the density where the chain stands; the
+        # Metropolis ratio against logp = 0 is logp itself, finite or not.
+        still, zero = jnp.zeros_like(starts), jnp.zeros_like(log_u[:, 0])
+        no_size, one = jnp.zeros_like(step_sizes[:, 0]), jnp.ones_like(n_leapfrog[:, 0])
+        rows = step_all(starts, zero, still, still, zero - jnp.inf, no_size, one, *inputs)
+        z, _, dlogp, logp, _ = _of_types(buffers, rows)
+        return [z, logp, dlogp]
+
+    def go_on():
+        return [b[:, first - 1] for b in buffers[:3]]
+
+    carry = (first, lax.cond(first == 0, evaluate, go_on), buffers)
+    return lax.while_loop(lambda carry: carry[0] < last, advance, carry)[2]
+
+
+def windowed_loop(
+    sweep: Callable[..., Any],
+    draw_probes: Callable[[jax.Array], jax.Array],
+    buffers: tuple[jax.Array, ...],
+    n_swept: jax.Array,
+    done: jax.Array,
+    sweeps: jax.Array,
+    guesses: jax.Array,
+    memory: jax.Array,
+    starts: jax.Array,
+    xi: jax.Array,
+    log_u: jax.Array,
+    step_sizes: jax.Array,
+    n_leapfrog: jax.Array,
+    n: jax.Array,
+    last_sweep: jax.Array,
+    seeds: jax.Array,
+    curvature: jax.Array,
+    tol: jax.Array,
+    inputs: list[jax.Array],
+) -> tuple[Any, ...]:
+    """Sweeps over the windows of all chains, until each has n transitions or `last_sweep` is over.
+
+    Parameters
+    ----------
+    sweep
+        The compiled sweep of one chain.
+    draw_probes
+        Probes of one sweep from a key.
+    buffers
+        What a solve fills in, (C, rows, ...), with room for a window behind the n transitions.
+    n_swept
+        Sweeps before this call.
+    done, sweeps
+        Transitions each chain has committed, and its sweeps, (C,).
+    guesses, memory
+        States guessed in each chain's window, and what its rule remembers, (C, W, ...).
+    starts
+        States before each window, (C, D).
+    xi, log_u, step_sizes, n_leapfrog
+        Noise, (C, rows, ...).
+    seeds, curvature
+        Seeds of the probes and bounds of the rules, (C,).
+    tol, inputs
+        The same for all chains.
+
+    Returns
+    -------
+    tuple
+        The buffers, and all from `n_swept` to `starts` as it is now.
+    """
+    n_chains, window = guesses.shape[:2]
+    blocking = jnp.zeros(2, int)
+    unknown = jnp.full_like(memory[0], jnp.nan)
+
+    def advance_one(done, sweeps, guess, memory, start, written, noise, seed, curvature, n_swept):
+        xi, log_u, step_sizes, n_leapfrog = noise
+        key = jax.random.fold_in(jax.random.key(seed), n_swept)
+        guess, memory, *rows, committed = sweep(
+            guess,
+            memory,
+            start,
+            lax.dynamic_slice_in_dim(xi, done, window),
+            lax.dynamic_slice_in_dim(log_u, done, window),
+            draw_probes(key),
+            lax.dynamic_slice_in_dim(step_sizes, done, window),
+            lax.dynamic_slice_in_dim(n_leapfrog, done, window),
+            curvature,
+            tol,
+            blocking,
+            *inputs,
+        )
+        guess = guess.astype(start.dtype)
+        rows = _of_types(written, rows)
+        # Rows past the committed ones are written too: the next sweep starts over them. A chain
+        # that has all its n transitions writes behind them, until all chains have.
+        written = tuple(
+            lax.dynamic_update_slice_in_dim(b, row, done, 0)
+            for b, row in zip(written, rows, strict=True)
+        )
+        # Slide: the guess for steps not seen before is where the window ends now.
+        padded = jnp.concatenate([guess, jnp.broadcast_to(guess[-1], guess.shape)])
+        guess = lax.dynamic_slice_in_dim(padded, committed, window)
+        forgotten = jnp.concatenate([memory.astype(start.dtype), unknown])
+        memory = lax.dynamic_slice_in_dim(forgotten, committed, window)
+        goes_on = done < n
+        done, sweeps = done + jnp.where(goes_on, committed, 0), sweeps + goes_on
+        return done, sweeps, guess, memory, rows[0][committed - 1], written
+
+    noise = xi, log_u, step_sizes, n_leapfrog
+    advance_all = _for_each_chain(advance_one, n_chains, 9)
+
+    def advance(carry):
+        n_swept, *own = carry
+        return n_swept + 1, *advance_all(*own, noise, seeds, curvature, n_swept)
+
+    def unfinished(carry):
+        return (carry[0] < last_sweep) & (carry[1] < n).any()
+
+    carry = (n_swept, done, sweeps, guesses, memory, starts, buffers)
+    n_swept, *own, written = lax.while_loop(unfinished, advance, carry)
+    return written, n_swept, *own
+
+
+def _of_types(buffers: Sequence[jax.Array], rows: Sequence[jax.Array]) -> list[jax.Array]:
+    """What a program returned, in the types of the buffers that it is written to."""
+    return [row.astype(b.dtype) for b, row in zip(buffers, rows, strict=True)]
+
+
+def _for_each_chain(function: Callable[..., Any], n_chains: int, n_own: int) -> Callable[..., Any]:
+    """The function of one chain for C chains, whose first `n_own` arguments are each chain's own.
+
+    For one chain it is the function itself: XLA has products of a matrix and a vector for it.
+    """
+
+    def for_one(*arguments: Any) -> Any:
+        own = jax.tree.map(lambda a: a[0], arguments[:n_own])
+        return jax.tree.map(lambda a: a[None], function(*own, *arguments[n_own:]))
+
+    def for_all(*arguments: Any) -> Any:
+        shared = arguments[n_own:]
+        return jax.vmap(lambda *own: function(*own, *shared))(*arguments[:n_own])
+
+    return for_one if n_chains == 1 else for_all
