@@ -80,17 +80,30 @@ class Checkpoint:
         return (path / _FILE).is_file()
 
     @classmethod
+    def refuse_none(cls, path: Path) -> None:
+        """Refuse to go on where there is no run.
+
+        Raises
+        ------
+        OptionError
+            Telling how to begin one.
+        """
+        if not cls.exists(path):
+            raise OptionError(
+                f"sample(resume={str(path)!r}): there is no run of pymc_deer.sample. Begin one, "
+                "with store=."
+            )
+
+    @classmethod
     def load(cls, path: Path) -> "Checkpoint":
         """The last one of the run at `path`.
 
         Raises
         ------
         OptionError
-            If there is none, or none that this version can read.
+            If this version cannot read it.
         """
         where = f"sample(resume={str(path)!r})"
-        if not cls.exists(path):
-            raise OptionError(f"{where}: there is no run of pymc_deer.sample. Begin one, store=.")
         try:
             found = unpacked((path / _FILE).read_bytes(), _CLASSES)
             known = found["format"] == _FORMAT
@@ -104,7 +117,7 @@ class Checkpoint:
 def _unreadable(where: str) -> OptionError:
     return OptionError(
         f"{where}: its checkpoint is damaged, or was written by another version of pymc_deer. Its "
-        "draws can still be read; to make more, begin another run, store=."
+        "draws can still be read; to make more, begin another run, with store=."
     )
 
 

@@ -12,6 +12,7 @@ from pymc.model import Model
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from xarray import DataTree
 
+from pymc_deer.batches import in_batches
 from pymc_deer.chain import ChainRecord
 from pymc_deer.density import Layout
 from pymc_deer.stats import STATS
@@ -21,13 +22,11 @@ from pymc_deer.typing import Tensor
 MODE = "FAST_COMPILE"
 """Each Op is one call of NumPy for a whole batch of draws: there is no loop to compile."""
 
-_BLOCK_BYTES = 2**22
+_BLOCK_BYTES = 2**21
 """What the draws of all chains in a block may take, computed values included."""
 
 _BATCH = 256
-"""Draws for which values are computed in one call, always as many: matrix products round
-differently in batches of other lengths, and a draw's values should not depend on where its stretch
-ended."""
+"""Draws for which values are computed in one call, but for large ones."""
 
 
 class Values:
@@ -62,17 +61,18 @@ class Values:
     def names(self) -> list[str]:
         return [str(variable.name) for variable in self.variables]
 
+    @property
+    def can_be_checked(self) -> bool:
+        """Whether PyMC's convergence checks find something to look at: they fail if not."""
+        return any(rv.name in self.names for rv in self.model.free_RVs)
+
     def at(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Values by name, (C, n, ...), at the states `draws`, (C, n, D)."""
         n_chains, n, size = draws.shape
-        rows = draws.reshape(n_chains * n, size)
-        missing = -len(rows) % self._batch
-        padded = np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)])
-        batches = np.split(padded, len(padded) // self._batch)
-        columns = zip(*(self._at(batch) for batch in batches), strict=True)
+        columns = in_batches(self._at, draws.reshape(n_chains * n, size), self._batch)
         return {
-            name: np.concatenate(parts)[: len(rows)].reshape(n_chains, n, *parts[0].shape[1:])
-            for name, parts in zip(self.names, columns, strict=True)
+            name: column.reshape(n_chains, n, *column.shape[1:])
+            for name, column in zip(self.names, columns, strict=True)
         }
 
 

@@ -130,7 +130,8 @@ def sample(
             kind = WarningType.CONVERGENCE
             told = run.ensemble.warnings()
             log_warnings([SamplerWarning(kind, text, "warn") for text in told])
-        ending = Ending(run.attrs, run.phases.total, compute_convergence_checks, quiet)
+        checks = compute_convergence_checks and run.recorder.values.can_be_checked
+        ending = Ending(run.attrs, run.phases.total, checks, quiet)
         return run.recorder.finished(ending)
 
 
@@ -241,28 +242,30 @@ def _begun(
             *(ensemble.records, phases.seconds),
         )
         place = RunPlace.new(Path(store))
-        recorder = StoreRecorder.begun(values, place, checkpoint, idata_kwargs, phases)
+        with place.given_back_if_refused():
+            recorder = StoreRecorder.begun(values, place, checkpoint, idata_kwargs, phases)
     return Run(settings, step, params, ensemble, recorder, phases, attrs)
 
 
 def _resumed(given: Settings, model: Any, path: Path) -> Run:
     """A stored run from its last checkpoint."""
     require_zarr()
-    checkpoint = Checkpoint.load(path)
     place = RunPlace.of_run(path)
-    settings = checkpoint.settings
-    settings.refuse_contradictions(given, path)
-    model = modelcontext(model)
-    checkpoint.fingerprint.refuse_other_variables(model)
-    options = settings.step_options(checkpoint.backend, checkpoint.calibration)
-    phases = Phases(checkpoint.seconds)
-    with phases.of("compile"):
-        step = _step(settings.kernel, model, {**options, "hvp": given.options.get("hvp")})
-        values = Values(model, step.density.layout, settings.var_names, settings.chains)
-    params = step.density.param_values({})
-    checkpoint.fingerprint.refuse_other_density(step.solver, params)
-    ensemble = Ensemble(step.solver, checkpoint.records)
-    recorder = StoreRecorder.resumed(values, place, checkpoint, phases)
+    with place.given_back_if_refused():
+        checkpoint = Checkpoint.load(path)
+        settings = checkpoint.settings
+        settings.refuse_contradictions(given, path)
+        model = modelcontext(model)
+        checkpoint.fingerprint.refuse_other_variables(model)
+        options = settings.step_options(checkpoint.backend, checkpoint.calibration)
+        phases = Phases(checkpoint.seconds)
+        with phases.of("compile"):
+            step = _step(settings.kernel, model, {**options, "hvp": given.options.get("hvp")})
+            values = Values(model, step.density.layout, settings.var_names, settings.chains)
+        params = step.density.param_values({})
+        checkpoint.fingerprint.refuse_other_density(step.solver, params)
+        ensemble = Ensemble(step.solver, checkpoint.records)
+        recorder = StoreRecorder.resumed(values, place, checkpoint, phases)
     return Run(settings, step, params, ensemble, recorder, phases, checkpoint.attrs)
 
 

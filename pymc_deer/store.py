@@ -1,9 +1,10 @@
 """InferenceData in a Zarr store that grows by blocks and can be read while it does.
 
-The arrays are as long as the run will be, but the metadata on disk tell readers only of the draws
-that are committed: rows are written first, then the number of them, each file replaced as a whole.
-So a process that is killed leaves a store that is whole, and rows behind those committed, if any,
-are out of sight until they are written again.
+The arrays are as long as the run will be, but what readers are told is the number of draws that are
+committed: rows are written first, then the one file with the metadata of all arrays is replaced as
+a whole. So a process that is killed leaves a store that is whole, and rows behind those committed,
+if any, are out of sight until they are written again. Readers that pass that file by, and ask for
+each array's own metadata, are told of the draws when the run has ended, or nothing.
 
 The format is Zarr's version 2, which versions 2 and 3 of the package read and write.
 """
@@ -12,6 +13,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,8 @@ from xarray.core import indexing
 from pymc_deer.status import BackendError, ModelError
 
 _METADATA = ".zmetadata"
-"""Zarr's file with the metadata of all arrays, which xarray reads first: as it is replaced at once,
-readers see all variables at one length."""
+"""Zarr's file with the metadata of all arrays, which xarray reads first: as it is replaced as a
+whole, readers see all variables at one length."""
 
 _DIMS = "_ARRAY_DIMENSIONS"
 """Attribute by which xarray knows an array's dimensions."""
@@ -44,6 +46,44 @@ def require_zarr() -> None:
         raise BackendError("sample(store=...) and sample(resume=...) need zarr: pip install zarr")
 
 
+def open_store(path: str | PathLike[str]) -> DataTree:
+    """The draws that are committed to a store, now; each is read when it is used.
+
+    As ``xarray.open_datatree(path, engine="zarr")``, which asks for version 3 of zarr.
+
+    Parameters
+    ----------
+    path
+        What `pymc_deer.sample` was given as `store`; its run may be going on.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pymc as pm
+    >>> import pymc_deer
+    >>> place = tempfile.mkdtemp()
+    >>> with pm.Model():
+    ...     x = pm.Normal("x")
+    ...     _ = pymc_deer.sample(store=place, backend="jax", window=1, quiet=True)
+    >>> open_store(place).posterior.sizes["draw"]
+    1000
+    """
+    require_zarr()
+    import zarr
+
+    kwargs: dict[str, Any] = {} if _is_zarr_2() else {"zarr_format": 2}
+    # Of the file that is replaced as a whole: all arrays are of one length.
+    root = zarr.open_consolidated(os.fspath(path), mode="r", **kwargs)
+    arrays: dict[str, dict[str, Any]] = {}
+    for key in json.loads((Path(path) / _METADATA).read_text())["metadata"]:
+        match key.split("/"):
+            case [group, name, ".zarray"]:
+                arrays.setdefault(group, {})[name] = root[f"{group}/{name}"]
+    return DataTree.from_dict(
+        {f"/{group}": _dataset(root[group], made) for group, made in arrays.items()}
+    )
+
+
 class DrawStore:
     """A Zarr store whose arrays with a dimension ``draw`` grow.
 
@@ -58,9 +98,10 @@ class DrawStore:
     def __init__(self, path: Path, sizes: Mapping[str, int]) -> None:
         self.path, self.sizes = path, dict(sizes)
         self._metadata = json.loads((path / _METADATA).read_text())
-        lengths = {group: self._length(group) for group in sizes}
+        committed = {group: self._entry(f"{group}/draw/.zarray")["shape"][0] for group in sizes}
         # Arrays keep the length that they are opened with: rows are written beyond what is told.
-        self._tell_lengths(sizes)
+        self._set_lengths(sizes)
+        self.settle()
         root = _open(path, "r+")
         self._arrays = {
             group: {
@@ -70,7 +111,8 @@ class DrawStore:
             }
             for group in sizes
         }
-        self._tell_lengths(lengths)
+        self._set_lengths(committed)
+        self.settle()
 
     @classmethod
     def create(
@@ -114,6 +156,7 @@ class DrawStore:
         _replace(path / _METADATA, {"zarr_consolidated_format": 1, "metadata": metadata})
         store = cls(path, sizes)
         store.commit(dict.fromkeys(sizes, 0), {})
+        store.settle()
         return store
 
     @staticmethod
@@ -136,20 +179,15 @@ class DrawStore:
     def commit(self, lengths: Mapping[str, int], attrs: Mapping[str, Mapping[str, Any]]) -> None:
         """Let readers see so many draws by group, and more attributes of groups."""
         for group, more in attrs.items():
-            self._update(f"{group}/.zattrs", self._entry(f"{group}/.zattrs") | _json(more))
-        self._tell_lengths(lengths)
+            self._entry(f"{group}/.zattrs").update(_json(more))
+        self._set_lengths(lengths)
+        _replace(self.path / _METADATA, self._metadata)
 
-    def tree(self) -> DataTree:
-        """What is committed, read when it is used, each time anew."""
-        root = _open(self.path, "r")
-        arrays: dict[str, dict[str, Any]] = {}
-        for key in self._metadata["metadata"]:
-            match key.split("/"):
-                case [group, name, ".zarray"]:
-                    arrays.setdefault(group, {})[name] = root[f"{group}/{name}"]
-        return DataTree.from_dict(
-            {f"/{group}": _dataset(root[group], made) for group, made in arrays.items()}
-        )
+    def settle(self) -> None:
+        """Write each array's own metadata, as committed, for readers that ask for it."""
+        for key, entry in self._metadata["metadata"].items():
+            if json.loads((self.path / key).read_text()) != entry:
+                _replace(self.path / key, entry)
 
     def _growing(self, group: str) -> list[str]:
         """Keys of the group's arrays that have draws."""
@@ -163,25 +201,13 @@ class DrawStore:
         dims = self._entry(key.replace(".zarray", ".zattrs"))[_DIMS]
         return dims.index("draw") if "draw" in dims else -1
 
-    def _length(self, group: str) -> int:
-        key = f"{group}/draw/.zarray"
-        return int(self._entry(key)["shape"][0])
-
-    def _tell_lengths(self, lengths: Mapping[str, int]) -> None:
+    def _set_lengths(self, lengths: Mapping[str, int]) -> None:
         for group, length in lengths.items():
             for key in self._growing(group):
-                shape = list(self._entry(key)["shape"])
-                shape[self._axis(key)] = length
-                self._update(key, self._entry(key) | {"shape": shape})
-        _replace(self.path / _METADATA, self._metadata)
+                self._entry(key)["shape"][self._axis(key)] = length
 
     def _entry(self, key: str) -> dict[str, Any]:
         return self._metadata["metadata"][key]
-
-    def _update(self, key: str, entry: dict[str, Any]) -> None:
-        if entry != self._entry(key):
-            self._metadata["metadata"][key] = entry
-            _replace(self.path / key, entry)
 
 
 class _Rows(BackendArray):

@@ -1,8 +1,8 @@
 """Draws that go to a Zarr store as they are made, with all that the run needs to go on."""
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +17,7 @@ from pymc_deer.memory_recorder import template
 from pymc_deer.phases import Phases
 from pymc_deer.recorder import Ending, Piece, Recorder, Values
 from pymc_deer.status import OptionError
-from pymc_deer.store import DrawStore
+from pymc_deer.store import DrawStore, open_store
 from pymc_deer.stretch import SolvedStretch
 
 COMMIT_SECONDS = 2.0
@@ -67,9 +67,19 @@ class RunPlace:
         Raises
         ------
         OptionError
-            If another process is at work on it.
+            If there is none, or another process is at work on it.
         """
+        Checkpoint.refuse_none(path)
         return cls(path, _locked(path, f"sample(resume={str(path)!r})"))
+
+    @contextmanager
+    def given_back_if_refused(self) -> Iterator[None]:
+        """Leave the place to others if what is done within fails."""
+        try:
+            yield
+        except BaseException:
+            self.lock.close()
+            raise
 
 
 class StoreRecorder(Recorder):
@@ -150,7 +160,8 @@ class StoreRecorder(Recorder):
 
     def finished(self, ending: Ending) -> DataTree:
         self.commit()
-        idata = self._store.tree()
+        self._store.settle()
+        idata = open_store(self._place.path)
         if ending.compute_convergence_checks:
             check_convergence(idata, self.values.model, quiet=ending.quiet)
         return idata
