@@ -202,17 +202,17 @@ def test_xarray_opens_a_store_while_it_runs(tmp_path: Path, monkeypatch: Any) ->
     def looked_at(self: StoreRecorder) -> None:
         commit(self)
         idata = xr.open_datatree(tmp_path / "run", engine="zarr")
-        lengths.append(idata["posterior"].sizes["draw"])
+        lengths.append(idata["warmup_posterior"].sizes["draw"])
 
     monkeypatch.setattr(StoreRecorder, "commit", looked_at)
     found = run(store=tmp_path / "run")
     assert 0 in lengths
-    assert any(0 < length < DRAWS for length in lengths)
+    assert any(0 < length < TUNE for length in lengths)
     assert_same(xr.open_datatree(tmp_path / "run", engine="zarr"), found)
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "step by step": {},
+    "step by step": {"steps_per_draw": 20},
     "HMC": {"kernel": "hmc", "metric": "low_rank"},
     "windows": STOCHASTIC,
 }
@@ -332,29 +332,25 @@ def test_a_checkpoint_does_not_grow_with_the_draws(tmp_path: Path, monkeypatch: 
     assert max(sizes[len(sizes) // 2 :]) < 1.1 * max(sizes[: len(sizes) // 2])
 
 
-def child(path: str, begins: bool) -> None:
-    """Makes a run, or goes on with it, in many small blocks, until it is killed."""
+def child(path: str, options: dict[str, Any] | None) -> None:
+    """Makes a run with these options, or goes on with one, in small blocks, until it is killed."""
     with pytest.MonkeyPatch.context() as patch:
         commit_often(patch)
-        if begins:
-            run(store=path, **LONG)
-        else:
+        if options is None:
             resumed(Path(path))
+        else:
+            run(store=path, **options)
 
 
-LONG = {"draws": 600, "tune": 50}
-
-
-def kill_often(path: Path, n_kills: int) -> None:
+def kill_often(path: Path, n_kills: int, **options: int) -> None:
     """A run is killed and taken up so many times, each time behind a block that it had not had."""
     rng = np.random.default_rng(SEED)
     context = multiprocessing.get_context("spawn")
-    total = LONG["draws"] + LONG["tune"]
-    whole = run(**LONG)
+    whole = run(**options)
     # Where the kills come, in draws, warm-up included.
-    targets = np.sort(rng.integers(1, int(0.9 * total), n_kills))
+    targets = np.sort(rng.integers(1, int(0.9 * sum(options.values())), n_kills))
     for number, target in enumerate(targets):
-        process = context.Process(target=child, args=(str(path), number == 0))
+        process = context.Process(target=child, args=(str(path), None if number else options))
         process.start()
         finished = 0
         while finished < target:
@@ -372,14 +368,14 @@ def kill_often(path: Path, n_kills: int) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_process_killed_at_random_loses_no_block(tmp_path: Path) -> None:
-    kill_often(tmp_path / "run", 2)
+    kill_often(tmp_path / "run", 2, tune=50, draws=600)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_process_killed_twenty_times_loses_no_block(tmp_path: Path) -> None:
-    kill_often(tmp_path / "run", 20)
+    kill_often(tmp_path / "run", 20, tune=200, draws=6000)
 
 
 def test_convergence_is_checked_on_some_of_the_draws(
