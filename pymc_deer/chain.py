@@ -51,6 +51,9 @@ class ChainRecord:
         Whether the user has been told that windows were too wide.
     kept
         Batch means of the draws after warm-up.
+    z
+        x in the coordinates of the metric, as the solver left it, shape (D,); None if only x is
+        known. Computed from x it would differ in the last bits, by where stretches end.
     """
 
     x: np.ndarray
@@ -63,6 +66,7 @@ class ChainRecord:
     narrowing: int = 0
     warned: bool = False
     kept: BatchMeans = field(default_factory=BatchMeans)
+    z: np.ndarray | None = None
 
 
 class Chain:
@@ -97,7 +101,7 @@ class Chain:
     def move(self, x: np.ndarray) -> None:
         """Go on from x: draws solved in advance are dropped, their noise stays used."""
         self._commit(self.record.handed_out)
-        self.record.x = x
+        self.record.x, self.record.z = x, None
 
     def begin(self, x: np.ndarray, params: Sequence[np.ndarray]) -> None:
         """Put the chain at x, shape (D,), with a step size that suits the place.
@@ -106,7 +110,7 @@ class Chain:
         (Hoffman and Gelman 2014, algorithm 4), unless the user fixed it.
         """
         record = self.record
-        record.x = x
+        record.x, record.z = x, None
         if not record.warmup.wants_step_size:
             return
         tuning, rng = record.warmup.tuning, record.streams.start
@@ -187,6 +191,8 @@ class Chain:
     def after(self, solved: SolvedStretch, n: int) -> ChainRecord:
         """The record behind n draws of a stretch; warm-up has yet to learn from them."""
         record = replace(self.record, stretch_draws=0, handed_out=0, x=solved.draws[n - 1])
+        # A copy: a view would keep the whole stretch.
+        record.z = solved.trajectory.z[n * solved.steps_per_draw - 1].copy()
         record.streams, record.warmup = solved.streams, record.warmup.copy()
         if n < self.record.stretch_draws:
             record.streams = self.record.streams.copy()
@@ -204,7 +210,7 @@ class Chain:
         The next windows are narrower if those of the stretch did not pay, until the next metric.
         """
         if record.warmup.tuning.metric is not solved.tuning.metric:
-            record.narrowing = 0
+            record.narrowing, record.z = 0, None
         elif solved.trajectory.n_fallback:
             record.narrowing += 1
         if record.warmup.finished:
@@ -233,7 +239,7 @@ class Chain:
         steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
         streams = record.streams.copy()
         tape = streams.tape(record.stretch_draws * steps, len(record.x), tuning)
-        z = tuning.metric.to_z(record.x)
+        z = tuning.metric.to_z(record.x) if record.z is None else record.z
         return Task(self._narrowed_solver, z, tape, tuning, steps, streams)
 
     @property

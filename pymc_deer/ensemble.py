@@ -20,8 +20,9 @@ _STEPS_PER_CALL = 4096
 """Transitions of each chain that a call may do step by step; a call costs as much as some hundred
 of the smallest model's."""
 
-_MOST_NUMBERS = 2**22
-"""Numbers in the states of a stretch, 32 MiB, beyond which stretches are not made longer."""
+_MOST_NUMBERS = 2**19
+"""Numbers in the states of a stretch, 4 MiB, beyond which stretches are not made longer: memory
+holds several arrays as large, and they are long enough to make what lies between them cheap."""
 
 
 class Ensemble:
@@ -61,6 +62,16 @@ class Ensemble:
         record = self.chains[0].record
         return not record.n_tune_left and not record.n_draws_left
 
+    def _calls(self, *, tuning: bool) -> int:
+        """Calls of the solver for the next stretch.
+
+        As many as the time allows, where their number leaves no trace: in warm-up it would in the
+        rounding of what is learnt, and where windows fail, in when they are narrowed.
+        """
+        plan, steps = self.solver.plan, self.records[0].warmup.steps_per_draw
+        allowed = min(self._pace.allows(1), self._affordable_calls)
+        return 1 if tuning or plan.window > 1 or steps > plan.capacity else allowed
+
     @property
     def _affordable_calls(self) -> int:
         """Calls of the solver whose states together are few enough to be kept."""
@@ -73,7 +84,7 @@ class Ensemble:
         if not tuning:
             for chain in self.chains:
                 chain.end_warmup()
-        calls = min(self._pace.allows(1), self._affordable_calls)
+        calls = self._calls(tuning=tuning)
         at_once = self.chains[0].draws_at_once * self.records[0].warmup.steps_per_draw
         tasks = [chain.begin_stretch(calls, tuning=tuning) for chain in self.chains]
         n_draws = self.records[0].stretch_draws

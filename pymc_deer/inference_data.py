@@ -1,11 +1,21 @@
-"""From finished traces to what `pm.sample` returns, by PyMC's own last step."""
+"""From finished draws to what `pm.sample` returns, by PyMC's own last steps."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from pymc.backends.ndarray import NDArray
+from pymc.model import Model
 from pymc.sampling.mcmc import _sample_return
+from pymc.stats.convergence import log_warnings, run_convergence_checks
 from xarray import DataTree
+
+_CHECKED_DRAWS = 4096
+"""Draws of a chain that tell as well as all of them whether it has converged: those left out lie
+between them, and its effective draws number more than the 100 asked for either way."""
+
+_FEWEST_CHECKED = 1000
+_CHECKED_BYTES = 2**24
 
 
 def inference_data(traces: Sequence[NDArray], **options: Any) -> DataTree:
@@ -20,3 +30,22 @@ def inference_data(traces: Sequence[NDArray], **options: Any) -> DataTree:
         run=None, traces=traces, return_inferencedata=True, keep_warning_stat=False, **options
     )
     return idata
+
+
+def check_convergence(idata: DataTree, model: Model, *, quiet: bool) -> None:
+    """PyMC's convergence checks of draws that memory may have no room for.
+
+    They look at every n-th draw, as many as 16 MiB of the largest variable hold, from 1000 to
+    4096; divergences are counted in all.
+    """
+    posterior = idata["posterior"].to_dataset()
+    n_draws = posterior.sizes["draw"]
+    of_one = max((v.nbytes // max(n_draws, 1) for v in posterior.data_vars.values()), default=0)
+    most = np.clip(_CHECKED_BYTES // max(of_one, 1), _FEWEST_CHECKED, _CHECKED_DRAWS)
+    some = posterior.isel(draw=slice(None, None, max(1, -(-n_draws // int(most)))))
+    checked = DataTree.from_dict(
+        {"/posterior": some, "/sample_stats": idata["sample_stats"].to_dataset()[["diverging"]]}
+    )
+    warnings = run_convergence_checks(checked, model)
+    if not quiet:
+        log_warnings(warnings)

@@ -1,53 +1,36 @@
-"""Draws of whole stretches, with everything computed from them, in PyMC's own trace."""
+"""Draws of whole stretches, with everything computed from them, a block at a time."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pymc.backends.ndarray import NDArray
 from pymc.model import Model
 from pytensor.graph.replace import graph_replace, vectorize_graph
+from xarray import DataTree
 
+from pymc_deer.batches import in_batches
+from pymc_deer.chain import ChainRecord
 from pymc_deer.density import Layout
 from pymc_deer.stats import STATS
 from pymc_deer.stretch import SolvedStretch
 from pymc_deer.typing import Tensor
 
-# Each Op is one call of NumPy for a whole stretch of draws: there is no loop to compile.
-_MODE = "FAST_COMPILE"
+MODE = "FAST_COMPILE"
+"""Each Op is one call of NumPy for a whole batch of draws: there is no loop to compile."""
+
+_BLOCK_BYTES = 2**21
+"""What the draws of all chains in a block may take, computed values included."""
+
+_BATCH = 256
+"""Draws for which values are computed in one call, but for large ones."""
 
 
-class StretchTrace(NDArray):
-    """One chain's trace, which records a stretch at a time."""
-
-    def record_stretch(self, values: Sequence[np.ndarray], stats: dict[str, np.ndarray]) -> None:
-        """Append draws.
-
-        Parameters
-        ----------
-        values
-            Of each traced variable, (n, ...).
-        stats
-            Sample statistics by name, (n,) or the same for all draws.
-        """
-        rows = slice(self.draw_idx, self.draw_idx + len(values[0]))
-        for name, value in zip(self.varnames, values, strict=True):
-            self.samples[name][rows] = value
-        for name, column in stats.items():
-            self._recorded[name][rows] = column
-        self.draw_idx = rows.stop
-
-    @property
-    def _recorded(self) -> dict[str, np.ndarray]:
-        """The statistics so far: those of one step method."""
-        assert self._stats is not None
-        return self._stats[0]
-
-
-class Recorder:
-    """Traces of C chains, and the function that gives them their values.
+class Values:
+    """What is recorded of each draw: the model's variables, and their values at given states.
 
     Parameters
     ----------
@@ -57,46 +40,186 @@ class Recorder:
         Where its value variables lie in a draw.
     var_names
         What to record; all unobserved variables and Deterministics by default.
-    n_chains, n_draws
-        Number of chains, and of draws of each.
+    n_chains
+        Chains whose draws share a block.
     """
 
     def __init__(
-        self,
-        model: Model,
-        layout: Layout,
-        var_names: Sequence[str] | None,
-        n_chains: int,
-        n_draws: int,
+        self, model: Model, layout: Layout, var_names: Sequence[str] | None, n_chains: int
     ) -> None:
-        variables = _traced(model, var_names)
-        one = model.compile_fn(
-            variables,
-            inputs=model.value_vars,
-            point_fn=False,
-            on_unused_input="ignore",
-            mode=_MODE,
-        )
-        self._values = _vectorized(model, layout, variables)
-        self.traces = []
-        for chain in range(n_chains):
-            trace = StretchTrace(model=model, vars=variables, fn=one)
-            trace.setup(n_draws, chain, [{stat.name: stat.dtype for stat in STATS}])
-            self.traces.append(trace)
+        self.model = model
+        self.variables = _traced(model, var_names)
+        self.n_chains = n_chains
+        self._at = _vectorized(model, layout, self.variables)
+        x = layout.ravel(model.initial_point(), np.result_type(*layout.dtypes).name)
+        of_one = sum(value.nbytes for value in self._at(x[None]))
+        most = _BLOCK_BYTES // (n_chains * (x.nbytes + of_one + 8 * len(STATS)))
+        self.rows_per_block = max(1, most)
+        self._batch = min(_BATCH, self.rows_per_block)
 
-    def closed(self) -> list[StretchTrace]:
-        """The traces, each with as many draws as all of them have."""
-        n_draws = min(trace.draw_idx for trace in self.traces)
-        for trace in self.traces:
-            trace.draw_idx = n_draws
-            trace.close()
-        return self.traces
+    @property
+    def names(self) -> list[str]:
+        return [str(variable.name) for variable in self.variables]
 
-    def record(self, stretches: Sequence[SolvedStretch], *, tuning: bool) -> None:
-        """Append a stretch of each chain."""
-        for trace, stretch in zip(self.traces, stretches, strict=True):
-            values = self._values(stretch.draws)
-            trace.record_stretch(values, {**stretch.columns, "tune": tuning})
+    @property
+    def can_be_checked(self) -> bool:
+        """Whether PyMC's convergence checks find something to look at: they fail if not."""
+        return any(rv.name in self.names for rv in self.model.free_RVs)
+
+    def at(self, draws: np.ndarray) -> dict[str, np.ndarray]:
+        """Values by name, (C, n, ...), at the states `draws`, (C, n, D)."""
+        n_chains, n, size = draws.shape
+        columns = in_batches(self._at, draws.reshape(n_chains * n, size), self._batch)
+        return {
+            name: column.reshape(n_chains, n, *column.shape[1:])
+            for name, column in zip(self.names, columns, strict=True)
+        }
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Successive draws of all chains, and where they belong.
+
+    Attributes
+    ----------
+    first
+        Number of the first of them, counted from the first one of warm-up.
+    tuning
+        Whether they belong to warm-up.
+    draws
+        States, (C, n, D).
+    stats
+        Statistics by name, (C, n).
+    """
+
+    first: int
+    tuning: bool
+    draws: np.ndarray
+    stats: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(cls, first: int, stretches: Sequence[SolvedStretch], *, tuning: bool) -> "Piece":
+        """A stretch of each chain."""
+        draws = np.stack([stretch.draws for stretch in stretches])
+        of_all = draws.shape[:2]
+        stats = {stat.name: np.empty(of_all, stat.dtype) for stat in STATS}
+        for chain, stretch in enumerate(stretches):
+            for name, column in {**stretch.columns, "tune": tuning}.items():
+                stats[name][chain] = column
+        return cls(first, tuning, draws, stats)
+
+    @property
+    def end(self) -> int:
+        """Number of the draw behind the last."""
+        return self.first + self.draws.shape[1]
+
+    def cut(self, most: int) -> "Iterator[Piece]":
+        """Pieces of at most so many draws."""
+        for i in range(0, self.draws.shape[1], most):
+            rows = slice(i, i + most)
+            stats = {name: column[:, rows] for name, column in self.stats.items()}
+            yield Piece(self.first + i, self.tuning, self.draws[:, rows], stats)
+
+    @classmethod
+    def joined(cls, pieces: "Sequence[Piece]") -> "Piece":
+        """Pieces of one phase that follow on one another."""
+        first = pieces[0]
+        draws = np.concatenate([piece.draws for piece in pieces], axis=1)
+        stats = {
+            name: np.concatenate([piece.stats[name] for piece in pieces], axis=1)
+            for name in first.stats
+        }
+        return cls(first.first, first.tuning, draws, stats)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run has ended, and what is to be said of it.
+
+    Attributes
+    ----------
+    attrs
+        Attributes of its statistics.
+    seconds
+        What it has taken.
+    compute_convergence_checks, quiet
+        As in `pm.sample`.
+    """
+
+    attrs: Mapping[str, Any]
+    seconds: float
+    compute_convergence_checks: bool
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """Draws that are not written yet, from draw number `first` on."""
+
+    first: int
+    pieces: list[Piece] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.pieces[-1].end if self.pieces else self.first
+
+
+class Recorder(ABC):
+    """Takes draws, a stretch of all chains at a time, and writes them in blocks.
+
+    Parameters
+    ----------
+    values
+        What is recorded.
+    first
+        Draws of each chain, those of warm-up included, that are written already.
+    """
+
+    def __init__(self, values: Values, first: int = 0) -> None:
+        self.values = values
+        self._waiting = _Waiting(first)
+
+    @property
+    def n_written(self) -> int:
+        """Draws of each chain that are written, those of warm-up included."""
+        return self._waiting.first
+
+    def record(
+        self, stretches: Sequence[SolvedStretch], records: Sequence[ChainRecord], *, tuning: bool
+    ) -> None:
+        """Take a stretch of each chain.
+
+        Parameters
+        ----------
+        records
+            Where the chains stand behind it, for recorders from which a run can go on.
+        """
+        waiting = self._waiting
+        if waiting.pieces and waiting.pieces[0].tuning != tuning:
+            self.flush()
+            waiting = self._waiting
+        waiting.pieces.append(Piece.of(waiting.end, stretches, tuning=tuning))
+        if waiting.end - waiting.first >= self.values.rows_per_block:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits. Interrupted, it begins again at the same draw."""
+        waiting = self._waiting
+        if waiting.pieces:
+            for block in Piece.joined(waiting.pieces).cut(self.values.rows_per_block):
+                self._write(block, self.values.at(block.draws))
+            self._waiting = _Waiting(waiting.end)
+
+    @abstractmethod
+    def finished(self, ending: Ending) -> DataTree:
+        """What `pm.sample` returns, of the draws that all chains have."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to give back
+        """Give back what was taken from the system, however the run has ended."""
+
+    @abstractmethod
+    def _write(self, piece: Piece, values: Mapping[str, np.ndarray]) -> None:
+        """Write draws to where their numbers say, with `values` by name, (C, n, ...)."""
 
 
 def _traced(model: Model, var_names: Sequence[str] | None) -> list[Tensor]:
@@ -118,4 +241,4 @@ def _vectorized(model: Model, layout: Layout, variables: Sequence[Tensor]) -> An
         v if v.type.ndim > s.type.ndim else pt.broadcast_to(v, (rows.shape[0], *s.shape))
         for v, s in zip(vectorize_graph(single, {x: rows}), single, strict=True)
     ]
-    return pytensor.function([rows], batch, mode=_MODE, on_unused_input="ignore")
+    return pytensor.function([rows], batch, mode=MODE, on_unused_input="ignore")

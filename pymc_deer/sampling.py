@@ -1,27 +1,37 @@
 """``pymc_deer.sample``: all chains side by side, a stretch of each at a time."""
 
 import logging
-import time
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pymc.initial_point import make_initial_point_fns_per_chain
-from pymc.model import Model
+from pymc.model import Model, modelcontext
 from pymc.progress_bar.progress import MCMCProgressBarManager
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
 from pymc.util import get_random_generator
 from xarray import DataTree
 
+from pymc_deer.attributes import fixed_attrs, phase_attrs, tuned_attrs
+from pymc_deer.checkpoint import Checkpoint
 from pymc_deer.ensemble import Ensemble
+from pymc_deer.fingerprint import Fingerprint
 from pymc_deer.hmc import DeerHMC
-from pymc_deer.inference_data import inference_data
 from pymc_deer.mala import DeerMALA
+from pymc_deer.memory_recorder import MemoryRecorder
 from pymc_deer.options import is_integer
-from pymc_deer.recorder import Recorder
+from pymc_deer.phases import Phases
+from pymc_deer.recorder import Ending, Recorder, Values
+from pymc_deer.settings import Settings
 from pymc_deer.start import find_start
 from pymc_deer.status import ModelError, OptionError, invalid_option
 from pymc_deer.step import DeerStep
+from pymc_deer.store import require_zarr
+from pymc_deer.store_recorder import RunPlace, StoreRecorder
 from pymc_deer.stretch import SolvedStretch
 
 _log = logging.getLogger("pymc.deer")
@@ -45,6 +55,8 @@ def sample(
     discard_tuned_samples: bool = True,
     compute_convergence_checks: bool = True,
     idata_kwargs: dict[str, Any] | None = None,
+    store: str | PathLike[str] | None = None,
+    resume: str | PathLike[str] | None = None,
     **deer_options: Any,
 ) -> DataTree:
     """Sample all chains of a model together.
@@ -69,6 +81,13 @@ def sample(
         As in `pm.sample`.
     discard_tuned_samples, compute_convergence_checks, idata_kwargs
         As in `pm.sample`.
+    store
+        A directory to make, a Zarr store, where draws go as they are made: for runs larger than
+        memory, to look at them meanwhile, and to go on after the process has ended.
+    resume
+        Such a directory: its run goes on, with the same draws as if it had not ended. Settings
+        are those that it was begun with; arguments left at their defaults need not be given again,
+        others must agree.
     **deer_options
         Arguments of :class:`DeerMALA` or :class:`DeerHMC`.
 
@@ -76,7 +95,8 @@ def sample(
     -------
     xarray.DataTree
         What `pm.sample` returns, with what was chosen in the attributes of ``sample_stats``. After
-        an interrupt, the draws that all chains had finished.
+        an interrupt, the draws that all chains had finished. Of a store, draws are read as they
+        are used.
 
     Raises
     ------
@@ -95,48 +115,54 @@ def sample(
     >>> dict(idata.posterior.sizes)
     {'chain': 4, 'draw': 1000}
     """
-    step = _step(kernel, model, deer_options)
-    n_tune: int = type(step).default_tune_steps if tune is None else tune
-    for name, value, least in (("draws", draws, 1), ("chains", chains, 1), ("tune", n_tune, 0)):
-        _check_count(name, value, least)
-    _check_names(var_names, step.model)
-    recorder = Recorder(step.model, step.density.layout, var_names, chains, n_tune + draws)
-    shown = False if quiet else progressbar
-    progress = StretchProgress(step, chains, draws, n_tune, shown, progressbar_theme)
-    begun = time.time()
-    # All variables are the step's own: what is left are data.
-    params = step.density.param_values({})
-    ensemble = _started(step, params, n_tune, draws, chains, random_seed, initvals)
-    try:
-        with progress:
-            while not ensemble.finished:
-                tuning = ensemble.tuning
-                stretches = ensemble.next_stretch(params)
-                recorder.record(stretches, tuning=tuning)
-                progress.show(stretches, tuning=tuning)
-    except KeyboardInterrupt:
-        _log.info("Interrupted: the draws that all chains have finished are kept.")
-    if not quiet:
-        kind = WarningType.CONVERGENCE
-        log_warnings([SamplerWarning(kind, text, "warn") for text in ensemble.warnings()])
-    idata = inference_data(
-        recorder.closed(),
-        tune=n_tune,
-        t_sampling=time.time() - begun,
-        discard_tuned_samples=discard_tuned_samples,
-        compute_convergence_checks=compute_convergence_checks,
-        idata_kwargs=idata_kwargs or {},
-        model=step.model,
-        quiet=quiet,
+    settings = Settings(
+        draws, kernel, tune, chains, var_names, random_seed, discard_tuned_samples, deer_options
     )
-    for name in ("sample_stats", "warmup_sample_stats"):
-        if name in idata:
-            idata[name].attrs.update(step.attrs)
-    return idata
+    if resume is None:
+        run = _begun(settings, model, initvals, idata_kwargs or {}, store)
+    else:
+        _refuse_beside_resume(store=store, initvals=initvals, idata_kwargs=idata_kwargs)
+        run = _resumed(settings, model, Path(resume))
+    shown = False if quiet else progressbar
+    with closing(run.recorder):
+        _make_draws(run, StretchProgress.of(run, shown, progressbar_theme))
+        if not quiet:
+            kind = WarningType.CONVERGENCE
+            told = run.ensemble.warnings()
+            log_warnings([SamplerWarning(kind, text, "warn") for text in told])
+        checks = compute_convergence_checks and run.recorder.values.can_be_checked
+        ending = Ending(run.attrs, run.phases.total, checks, quiet)
+        return run.recorder.finished(ending)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Chains that are about to begin or to go on, and what takes their draws."""
+
+    settings: Settings
+    step: DeerStep
+    params: Sequence[np.ndarray]
+    ensemble: Ensemble
+    recorder: Recorder
+    phases: Phases
+    fixed_attrs: dict[str, Any]
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """What the statistics' attributes say of it."""
+        seconds = phase_attrs(self.phases.seconds)
+        return {**self.fixed_attrs, **tuned_attrs(self.ensemble.records), **seconds}
 
 
 class StretchProgress(MCMCProgressBarManager):
     """PyMC's progress bars, which advance by stretches."""
+
+    @classmethod
+    def of(cls, run: Run, progressbar: Any, theme: Any) -> "StretchProgress":
+        """Bars for the draws that a run has still to make."""
+        record, chains = run.ensemble.records[0], run.settings.chains
+        n_tune, n_draws = record.n_tune_left, record.n_draws_left
+        return cls(run.step, chains, n_draws, n_tune, progressbar, theme)
 
     def show(self, stretches: Sequence[SolvedStretch], *, tuning: bool) -> None:
         """Advance the bar of each chain, or that of all."""
@@ -163,18 +189,93 @@ class StretchProgress(MCMCProgressBarManager):
             )
 
 
-def _started(
-    step: DeerStep,
-    params: Sequence[np.ndarray],
-    tune: int,
-    draws: int,
-    chains: int,
-    random_seed: Any,
+def _make_draws(run: Run, progress: StretchProgress) -> None:
+    """All draws, or as many as there are at an interrupt."""
+    ensemble, phases = run.ensemble, run.phases
+    try:
+        with progress:
+            while not ensemble.finished:
+                tuning = ensemble.tuning
+                with phases.of("warmup" if tuning else "sampling"):
+                    stretches = ensemble.next_stretch(run.params)
+                with phases.of("recording"):
+                    run.recorder.record(stretches, ensemble.records, tuning=tuning)
+                progress.show(stretches, tuning=tuning)
+    except KeyboardInterrupt:
+        _log.info("Interrupted: the draws that all chains have finished are kept.")
+
+
+def _begun(
+    settings: Settings,
+    model: Model | None,
     initvals: Any,
+    idata_kwargs: dict[str, Any],
+    store: str | PathLike[str] | None,
+) -> Run:
+    """A run from its start."""
+    if store is not None:
+        require_zarr()
+        _refuse_beside_store(idata_kwargs)
+        RunPlace.refuse_used(Path(store))
+    phases = Phases()
+    with phases.of("compile"):
+        step = _step(settings.kernel, model, settings.options)
+    if settings.tune is None:
+        settings = replace(settings, tune=type(step).default_tune_steps)
+    for name, least in (("draws", 1), ("chains", 1), ("tune", 0)):
+        _check_count(name, getattr(settings, name), least)
+    _check_names(settings.var_names, step.model)
+    # All variables are the step's own: what is left are data.
+    params = step.density.param_values({})
+    with phases.of("compile"):
+        values = Values(step.model, step.density.layout, settings.var_names, settings.chains)
+    ensemble = _started(step, params, settings, initvals)
+    stored = settings.stored(step.options)
+    attrs = fixed_attrs(step.backend, step.attrs, stored.options)
+    if store is None:
+        recorder = MemoryRecorder(values, settings, idata_kwargs)
+    else:
+        start = ensemble.records[0].x
+        fingerprint = Fingerprint.of(step.model, ensemble.solver, start, params)
+        checkpoint = Checkpoint(
+            *(stored, step.backend, step.calibration, fingerprint, attrs),
+            *(ensemble.records, phases.seconds),
+        )
+        place = RunPlace.new(Path(store))
+        with place.given_back_if_refused():
+            recorder = StoreRecorder.begun(values, place, checkpoint, idata_kwargs, phases)
+    return Run(settings, step, params, ensemble, recorder, phases, attrs)
+
+
+def _resumed(given: Settings, model: Any, path: Path) -> Run:
+    """A stored run from its last checkpoint."""
+    require_zarr()
+    place = RunPlace.of_run(path)
+    with place.given_back_if_refused():
+        checkpoint = Checkpoint.load(path)
+        settings = checkpoint.settings
+        settings.refuse_contradictions(given, path)
+        model = modelcontext(model)
+        checkpoint.fingerprint.refuse_other_variables(model)
+        options = settings.step_options(checkpoint.backend, checkpoint.calibration)
+        phases = Phases(checkpoint.seconds)
+        with phases.of("compile"):
+            step = _step(settings.kernel, model, {**options, "hvp": given.options.get("hvp")})
+            values = Values(model, step.density.layout, settings.var_names, settings.chains)
+        params = step.density.param_values({})
+        ensemble = Ensemble(step.solver, checkpoint.records)
+        checkpoint.fingerprint.refuse_other_density(ensemble.solver, params)
+        recorder = StoreRecorder.resumed(values, place, checkpoint, phases)
+    return Run(settings, step, params, ensemble, recorder, phases, checkpoint.attrs)
+
+
+def _started(
+    step: DeerStep, params: Sequence[np.ndarray], settings: Settings, initvals: Any
 ) -> Ensemble:
     """Chains at their starts, each with its own random numbers, as `pm.sample` gives them."""
-    model = step.model
-    rngs = get_random_generator(random_seed).spawn(chains)
+    model, chains = step.model, settings.chains
+    assert settings.tune is not None
+    rngs = get_random_generator(settings.random_seed).spawn(chains)
     seeds = [int(rng.integers(2**30)) for rng in rngs]
     points = [
         point_of(seed)
@@ -186,12 +287,12 @@ def _started(
             strict=True,
         )
     ]
-    records = [step.new_record(rng, tune, draws) for rng in rngs]
+    records = [step.new_record(rng, settings.tune, settings.draws) for rng in rngs]
+    ensemble = Ensemble(step.solver, records)
     starts = [
-        find_start(model, step.solver, point, params, record.streams.start)
+        find_start(model, ensemble.solver, point, params, record.streams.start)
         for point, record in zip(points, records, strict=True)
     ]
-    ensemble = Ensemble(step.solver, records)
     ensemble.begin(starts, params)
     return ensemble
 
@@ -231,3 +332,20 @@ def _check_names(var_names: Sequence[str] | None, model: Model) -> None:
             f"sample(var_names=...): the model has no {', '.join(unknown)}; it has "
             f"{', '.join(known)}."
         )
+
+
+def _refuse_beside_store(idata_kwargs: dict[str, Any]) -> None:
+    unknown = sorted({"log_likelihood", "log_prior", "save_warmup"} & idata_kwargs.keys())
+    if unknown:
+        raise OptionError(
+            f"sample(store=..., idata_kwargs=...): {', '.join(unknown)} cannot be stored as draws "
+            "are made. Call pm.compute_log_likelihood on what sample returns."
+        )
+
+
+def _refuse_beside_resume(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise OptionError(
+                f"sample(resume=..., {name}=...): a run that goes on has its own. Leave {name} out."
+            )

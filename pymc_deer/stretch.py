@@ -10,10 +10,14 @@ import numpy as np
 from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends.base import Run, Solver, Tuning
 from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.batches import in_batches
 from pymc_deer.noise import Tape, draw_tape
 
 _DIVERGENCE = 1000.0
 """Energy error from which a transition counts as divergent, as in PyMC and Stan."""
+
+_BATCH = 64
+"""Draws whose coordinates are changed in one call."""
 
 
 @dataclass
@@ -73,7 +77,8 @@ class SolvedStretch:
     def draws(self) -> np.ndarray:
         """The recorded draws in x, shape (draws, D)."""
         z = self.trajectory.z[self.steps_per_draw - 1 :: self.steps_per_draw]
-        return self.tuning.metric.to_x(z).astype(z.dtype)
+        [x] = in_batches(lambda rows: [self.tuning.metric.to_x(rows)], z, _BATCH)
+        return x.astype(z.dtype)
 
     @cached_property
     def statistics(self) -> dict[str, list[Any]]:

@@ -28,6 +28,9 @@ from pymc_deer.sweep import SweepSpec
 _NARROWEST = 8
 """Windows below it cost more than the steps they save."""
 
+_THREADS_SECONDS = 5e-3
+"""Time of all chains from which threads, which take a millisecond or two to start, pay."""
+
 _ARRAYS_PER_STATE = 32
 """Arrays of length D that a window holds for each state: tape, guess, buffers of four windows."""
 
@@ -188,7 +191,7 @@ class Solver(ABC):
             Transitions of each chain to solve in one call, at most the capacity.
         """
         n_threads = min(len(chains), self._threads_allowed())
-        if self.batches_chains or n_threads == 1 or not self._is_compiled:
+        if self.batches_chains or n_threads == 1 or not self._is_worth_threads(chains):
             return self._run_in_pieces(chains, params, at_once)
         stopped = Event()
         tasks = [
@@ -219,6 +222,14 @@ class Solver(ABC):
     @abstractmethod
     def _is_compiled(self) -> bool:
         """Whether all is compiled that a solve may need: threads would each compile it."""
+
+    def _is_worth_threads(self, chains: Sequence[Run]) -> bool:
+        """Whether each chain should have its own: where they meet leaves no trace."""
+        if not self._is_compiled:
+            return False
+        tape = chains[0].tape
+        seconds = self._paces["sequential", 1].seconds(len(tape), tape.lengths.mean())
+        return self.plan.window > 1 or len(chains) * seconds > _THREADS_SECONDS
 
     def _threads_allowed(self) -> int:
         """Chains that may run at the same time, as many as BLAS may have threads here."""

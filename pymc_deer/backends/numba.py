@@ -138,7 +138,7 @@ class NumbaSolver(Solver):
         for job in jobs:
             start = job.buffers.z[first - 1].copy() if first else job.start
             rest, rows = job.noise.after(first), [array[first:] for array in job.buffers.arrays]
-            calls = self._paces["sequential"].calls(len(rest.log_u), rest.n_leapfrog.max())
+            calls = self._paces["sequential", 1].calls(len(rest.log_u), rest.n_leapfrog.max())
             try:
                 loop = self._compiled("sequential", self._compile_sequential)
                 for begin, end in calls:
@@ -151,7 +151,7 @@ class NumbaSolver(Solver):
         return [self._windowed_one(job, inputs) for job in jobs]
 
     def _windowed_one(self, job: Job, inputs: Sequence[np.ndarray]) -> tuple[int, int]:
-        threaded = self._is_worth_threads(inputs) and self._n_threads > 1
+        threaded = self._windows_are_worth_threads(inputs) and self._n_threads > 1
         n, window = len(job.noise.log_u), self.plan.window
         budget, weight = self.plan.sweep_budget(n), job.noise.n_leapfrog.max()
         pace = self._paces[self.spec.rule, window, threaded]
@@ -188,7 +188,7 @@ class NumbaSolver(Solver):
         largest = max((p.nbytes for p in params if np.ndim(p) > 1), default=0)
         return _MATRIX_GAIN if largest >= _CACHE else _CACHED_GAIN
 
-    def _is_worth_threads(self, inputs: Sequence[np.ndarray]) -> bool:
+    def _windows_are_worth_threads(self, inputs: Sequence[np.ndarray]) -> bool:
         numbers_per_state = self.density.size + sum(np.size(a) for a in inputs)
         return self.plan.window * numbers_per_state >= _THREADED_WORK
 

@@ -7,6 +7,8 @@ Where it is cut leaves no trace in what it finds: the cuts may follow the clock.
 import time
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 CALL_SECONDS = 0.2
 """Time a call should take: short for one who waits, long beside the cost of a call."""
 
@@ -30,6 +32,7 @@ class Pace:
         self._clock = clock
         self._begun = 0.0
         self._work = 0.0
+        self._speed = 0.0
 
     def allows(self, weight: float) -> int:
         """How many pieces of that weight the call may do that now begins."""
@@ -39,8 +42,12 @@ class Pace:
     def took(self, pieces: int, weight: float) -> None:
         """Learn from the call that ends: it did so many pieces of that weight."""
         done = pieces * weight
-        speed = done / max(self._clock() - self._begun, 1e-9)
-        self._work = min(CALL_SECONDS * speed, _GROWTH * max(done, self._work))
+        self._speed = done / max(self._clock() - self._begun, 1e-9)
+        self._work = min(CALL_SECONDS * self._speed, _GROWTH * max(done, self._work))
+
+    def seconds(self, pieces: int, weight: float) -> float:
+        """Time that so many pieces of that weight take, as fast as the last call was."""
+        return pieces * weight / self._speed if self._speed else np.inf
 
     def calls(self, n: int, weight: float) -> Iterator[tuple[int, int]]:
         """First and last (exclusive) of the pieces of each call, for n pieces in all."""

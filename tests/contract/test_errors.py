@@ -7,8 +7,12 @@ mistake; the error must be of the row's class and say what the row says.
 import importlib.util
 import re
 import sys
+import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache, partial
+from io import IOBase
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +29,7 @@ from pytensor.link.numba.dispatch.basic import numba_funcify
 import pymc_deer
 import pymc_deer.backends.jax
 from pymc_deer import DeerHMC, examples
+from pymc_deer.plain import packed
 from pymc_deer.sampling import KERNELS
 from pymc_deer.step import DeerStep
 from tests.support import SAMPLERS, Opaque, one_variable, sample
@@ -187,6 +192,71 @@ def profiled(build: Callable[[], pm.Model] = one_variable, **arguments: Any) -> 
     return lambda *_: pymc_deer.profile(build(), **arguments)
 
 
+def with_place(fill: Callable[[Path], object], **arguments: Any) -> Trigger:
+    """The mistake is what is at the path given to pymc_deer.sample as `store` or `resume`."""
+    [(name, file), *others] = arguments.items()
+
+    def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as at_end:
+            if isinstance(taken := fill(Path(folder)), IOBase):
+                at_end.enter_context(taken)
+            return together(**{name: Path(folder) / file}, **dict(others))(sampler, patch)
+
+    return trigger
+
+
+def checkpoint_of(content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / "checkpoint.npz").write_bytes(content)
+
+
+def held(folder: Path) -> object:
+    """A run that another process has."""
+    fcntl = pytest.importorskip("fcntl")
+    checkpoint_of(b"")(folder)
+    lock = (folder / "lock").open("ab")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+@cache
+def stored(kernel: str) -> tempfile.TemporaryDirectory[str]:
+    """A run of one draw, in a directory that goes with the process."""
+    folder = tempfile.TemporaryDirectory()
+    options: dict[str, Any] = {"kernel": kernel, "backend": "jax", "window": 1, "quiet": True}
+    pymc_deer.sample(1, tune=0, chains=1, model=one_variable(), store=folder.name, **options)
+    return folder
+
+
+def goes_on(model: Callable[[], pm.Model] = one_variable, **arguments: Any) -> Trigger:
+    """The mistake is in how a stored run is taken up."""
+
+    def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+        kernel = next(name for name, kind in KERNELS.items() if kind is sampler)
+        path = stored(kernel).name
+        return pymc_deer.sample(resume=path, model=model(), kernel=kernel, **arguments)
+
+    return trigger
+
+
+def without_zarr(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    find = importlib.util.find_spec
+    patch.setattr(importlib.util, "find_spec", lambda n: None if n == "zarr" else find(n))
+    return together(store="run")(sampler, patch)
+
+
+def of_several_types() -> None:
+    pm.modelcontext(None).add_coord("kind", ["a", None])
+    pm.Normal("x", dims="kind")
+
+
+def like_one_variable(observed: float = 0.5, sd: float = 2.0) -> pm.Model:
+    with pm.Model() as model:
+        x = pm.Normal("x", 1.0, sd)
+        pm.Deterministic("double", 2 * x)
+        pm.Normal("y", x, observed=observed)
+    return model
+
+
 def resumed(n_steps: int) -> Trigger:
     """A state taken after so many of the chain's one draw is the mistake."""
 
@@ -324,6 +394,41 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`profile` of a model without continuous free variables": profiled(
         model_of(lambda: pm.Bernoulli("k", 0.5))
     ),
+    "`sample(store=...)` where a run is already": with_place(checkpoint_of(b""), store=""),
+    "`sample(store=...)` that is a file, or a directory with other things": (
+        with_place(lambda folder: (folder / "notes").touch(), store=""),
+        with_place(lambda folder: (folder / "notes").touch(), store="notes"),
+    ),
+    "`sample(store=...)` and `idata_kwargs` for what is computed of finished draws": with_place(
+        Path.exists, store="new", idata_kwargs={"log_likelihood": True}
+    ),
+    "`sample(store=...)` of a model whose coordinates are of several types": with_place(
+        Path.exists, store="new", model=model_of(of_several_types)()
+    ),
+    "`sample(resume=...)` where there is no run": with_place(Path.exists, resume=""),
+    "`sample(resume=...)` of a damaged run, or one of another version": (
+        with_place(checkpoint_of(b""), resume=""),
+        with_place(checkpoint_of(packed({"format": 0, "checkpoint": None})), resume=""),
+    ),
+    "`sample(resume=...)` of a run that has not ended": with_place(held, resume=""),
+    "`sample(resume=...)` with `store`, `initvals` or `idata_kwargs`": tuple(
+        together(resume="run", **{name: {}}) for name in ("store", "initvals", "idata_kwargs")
+    ),
+    "`sample(resume=...)` with other settings than those of the run": tuple(
+        goes_on(**{name: value})
+        for name, value in {
+            **{"draws": 5, "chains": 2, "tune": 3, "random_seed": 1, "var_names": ["x"]},
+            **{"discard_tuned_samples": False, "window": 16, "metric": np.ones(1)},
+        }.items()
+    ),
+    "`sample(resume=...)` with `hvp` that the run has not, or without the one it has": goes_on(
+        hvp=lambda x, v: -v
+    ),
+    "`sample(resume=...)` with another model": (
+        goes_on(model_of(lambda: pm.Normal("x", shape=2))),
+        goes_on(partial(like_one_variable, observed=0.6)),
+        goes_on(partial(like_one_variable, sd=2.1)),
+    ),
     "no free variables, or `vars=[]`": (
         made(model_of(lambda: pm.Normal("y", observed=1.0))),
         made(vars=[]),
@@ -357,6 +462,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "Numba cannot run the model": made(with_potential(WithGradient()), backend="numba"),
     "JAX with `cores > 1` in forked processes": forked,
     "scikit-learn missing (example models only)": without_scikit_learn,
+    "zarr missing, for `sample(store=...)` and `sample(resume=...)`": without_zarr,
 }
 
 

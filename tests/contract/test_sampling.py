@@ -215,6 +215,12 @@ def test_initial_values_and_var_names() -> None:
     assert_allclose(idata["posterior"]["mu"].values[:, 0], [1.0, -2.0], atol=1e-9)
 
 
+def test_nothing_to_check_is_no_error() -> None:
+    """PyMC's checks look at free variables, and fail where none is recorded."""
+    idata = together(linear(), var_names=["mean"], draws=200, compute_convergence_checks=True)
+    assert list(idata["posterior"].data_vars) == ["mean"]
+
+
 @pytest.mark.parametrize("mode", [True, "combined", "split+stats"])
 def test_progress_bar(mode: Any, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")

@@ -28,9 +28,11 @@ ON_NUMBA = pytest.mark.skipif("numba" not in BACKENDS, reason="it is about Numba
 
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On any machine."""
+    """On any machine, and however short the tape."""
     monkeypatch.setattr("pymc_deer.backends.numba.available_threads", lambda: 2)
+    monkeypatch.setattr("pymc_deer.backends.base.available_cores", lambda: 2)
     monkeypatch.setattr(Solver, "blas_threads", lambda solver: 2)
+    monkeypatch.setattr("pymc_deer.backends.base._THREADS_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -49,6 +49,14 @@ def test_weights_are_counted() -> None:
     assert lengths(pace, clock, 100, 50, 1.1e-3).max() == int(CALL_SECONDS / 55e-3)
 
 
+def test_time_is_foretold_from_the_last_call() -> None:
+    pace = Pace(clock := Clock())
+    assert pace.seconds(10, 2) == np.inf, "nothing is known yet"
+    lengths(pace, clock, 5000, 1, 1e-3)
+    lengths(pace, clock, 7, 3, 1e-5)
+    assert pace.seconds(10, 2) == pytest.approx(20e-5)
+
+
 def test_slower_than_before_is_noticed_after_one_call() -> None:
     pace = Pace(clock := Clock())
     lengths(pace, clock, 5000, 1, 1e-4)

@@ -1,0 +1,113 @@
+"""Draws in memory, in PyMC's own traces, and by them the layout of InferenceData."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pymc.backends.ndarray import NDArray
+from xarray import DataTree
+
+from pymc_deer.inference_data import inference_data
+from pymc_deer.recorder import MODE, Ending, Piece, Recorder, Values
+from pymc_deer.settings import Settings
+from pymc_deer.stats import STATS
+
+
+class StretchTrace(NDArray):
+    """One chain's trace in memory, which is written many draws at a time."""
+
+    def write(
+        self, first: int, values: Mapping[str, np.ndarray], stats: Mapping[str, np.ndarray]
+    ) -> None:
+        """Put draws at position `first`: values (n, ...) and statistics (n,) by name."""
+        assert self._stats is not None
+        [recorded] = self._stats
+        for name, column in values.items():
+            self.samples[name][first : first + len(column)] = column
+        for name, column in stats.items():
+            recorded[name][first : first + len(column)] = column
+
+    def end(self, n_draws: int) -> None:
+        """Have so many draws, and take no more."""
+        self.draw_idx = n_draws
+        self.close()
+
+
+class MemoryRecorder(Recorder):
+    """Draws in memory.
+
+    Parameters
+    ----------
+    values
+        What is recorded.
+    settings, idata_kwargs
+        Of the run.
+    """
+
+    def __init__(self, values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -> None:
+        super().__init__(values)
+        self._settings, self._idata_kwargs = settings, idata_kwargs
+        assert settings.tune is not None
+        self._traces = _traces(values, settings.tune + settings.draws)
+
+    def finished(self, ending: Ending) -> DataTree:
+        self.flush()
+        for trace in self._traces:
+            trace.end(self.n_written)
+        idata = inference_data(
+            self._traces,
+            tune=self._settings.tune,
+            t_sampling=ending.seconds,
+            discard_tuned_samples=self._settings.discard_tuned_samples,
+            compute_convergence_checks=ending.compute_convergence_checks,
+            idata_kwargs=self._idata_kwargs,
+            model=self.values.model,
+            quiet=ending.quiet,
+        )
+        for name in ("sample_stats", "warmup_sample_stats"):
+            if name in idata:
+                idata[name].attrs.update(ending.attrs)
+        return idata
+
+    def _write(self, piece: Piece, values: Mapping[str, np.ndarray]) -> None:
+        for chain, trace in enumerate(self._traces):
+            stats = {name: column[chain] for name, column in piece.stats.items()}
+            trace.write(piece.first, {name: value[chain] for name, value in values.items()}, stats)
+
+
+def template(values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -> DataTree:
+    """What the run would return, with a few draws of each phase, whose values mean nothing."""
+    # ArviZ takes it for a mistake if there are more chains than draws.
+    n_draws = values.n_chains
+    n_tune = n_draws if settings.tune else 0
+    traces = _traces(values, n_tune + n_draws)
+    for trace in traces:
+        trace.end(n_tune + n_draws)
+    return inference_data(
+        traces,
+        tune=n_tune,
+        t_sampling=0.0,
+        discard_tuned_samples=settings.discard_tuned_samples,
+        compute_convergence_checks=False,
+        idata_kwargs=idata_kwargs,
+        model=values.model,
+        quiet=True,
+    )
+
+
+def _traces(values: Values, n_draws: int) -> list[StretchTrace]:
+    """Traces of all chains, for so many draws of each."""
+    one = values.model.compile_fn(
+        values.variables,
+        inputs=values.model.value_vars,
+        point_fn=False,
+        on_unused_input="ignore",
+        mode=MODE,
+    )
+    made = [
+        StretchTrace(model=values.model, vars=values.variables, fn=one)
+        for _ in range(values.n_chains)
+    ]
+    for chain, trace in enumerate(made):
+        trace.setup(n_draws, chain, [{stat.name: stat.dtype for stat in STATS}])
+    return made

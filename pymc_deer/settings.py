@@ -1,0 +1,121 @@
+"""What a run of `pymc_deer.sample` is asked for, and whether a run that goes on agrees."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pymc_deer.calibration import Calibration
+from pymc_deer.options import BackendName, Options
+from pymc_deer.status import OptionError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Arguments of `pymc_deer.sample` that the draws, or the groups they are in, follow from.
+
+    Attributes
+    ----------
+    draws, kernel, tune, chains, var_names, random_seed, discard_tuned_samples
+        As in `pymc_deer.sample`.
+    options
+        Options of the step.
+    """
+
+    draws: int = 1000
+    kernel: str = "mala"
+    tune: int | None = None
+    chains: int = 4
+    var_names: Sequence[str] | None = None
+    random_seed: Any = None
+    discard_tuned_samples: bool = True
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def stored(self, options: Options) -> "Settings":
+        """In types that can be stored, with all options of the step.
+
+        A function can not be stored: of `hvp` only whether it was given.
+        """
+        seed, names = self.random_seed, self.var_names
+        every = {f.name: getattr(options, f.name) for f in fields(options)}
+        if not isinstance(options.metric, str):
+            every["metric"] = np.asarray(options.metric)
+        return replace(
+            self,
+            var_names=None if names is None else list(names),
+            random_seed=np.asarray(seed).tolist() if _is_numbers(seed) else None,
+            options={**every, "hvp": options.hvp is not None},
+        )
+
+    def refuse_contradictions(self, given: "Settings", path: Path) -> None:
+        """Refuse arguments that are neither those of the run that goes on, nor left out.
+
+        Parameters
+        ----------
+        given
+            What `pymc_deer.sample` was now given; an argument at its default counts as left out.
+        path
+            Where the run is.
+
+        Raises
+        ------
+        OptionError
+            Naming the argument.
+        """
+        default = Settings()
+        pairs = {
+            f.name: (getattr(given, f.name), getattr(self, f.name))
+            for f in fields(self)
+            if f.name != "options" and not _same(getattr(given, f.name), getattr(default, f.name))
+        }
+        pairs |= {
+            name: (value, self.options.get(name))
+            for name, value in given.options.items()
+            if name != "hvp"
+        }
+        for name, (now, then) in pairs.items():
+            if not _same(now, then):
+                raise OptionError(
+                    f"sample(resume={str(path)!r}): the run was begun with {name}={then!r}, not "
+                    f"{now!r}. Leave {name} out; or begin another run, with store=."
+                )
+        if self.options["hvp"] != (given.options.get("hvp") is not None):
+            word = "with" if self.options["hvp"] else "without"
+            raise OptionError(
+                f"sample(resume={str(path)!r}): the run was begun {word} hvp, a function, which is "
+                f"not stored: go on {word} it."
+            )
+
+    def step_options(self, backend: BackendName, calibration: Calibration) -> dict[str, Any]:
+        """Options with which the step is made as it was, without measuring again.
+
+        Parameters
+        ----------
+        backend, calibration
+            What the run's step had chosen.
+        """
+        chosen = {
+            name: getattr(calibration, name)
+            for name in ("window", "jacobian", "curvature", "max_sweeps")
+        }
+        options = {name: value for name, value in self.options.items() if name != "hvp"}
+        return {**options, "backend": backend, **chosen}
+
+
+def _is_numbers(value: Any) -> bool:
+    """Whether it is an integer, or a sequence of some."""
+    try:
+        return np.asarray(value).dtype.kind in "iu"
+    except (TypeError, ValueError):
+        return False
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    try:
+        return np.array_equal(np.asarray(one), np.asarray(other))
+    except (TypeError, ValueError):
+        return False

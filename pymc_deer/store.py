@@ -1,0 +1,306 @@
+"""InferenceData in a Zarr store that grows by blocks and can be read while it does.
+
+The arrays are as long as the run will be, but what readers are told is the number of draws that are
+committed: rows are written first, then the one file with the metadata of all arrays is replaced as
+a whole. So a process that is killed leaves a store that is whole, and rows behind those committed,
+if any, are out of sight until they are written again. Readers that pass that file by, and ask for
+each array's own metadata, are told of the draws when the run has ended, or nothing.
+
+The format is Zarr's version 2, which versions 2 and 3 of the package read and write.
+"""
+
+import importlib.util
+import json
+import os
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray import Dataset, DataTree, Variable
+from xarray.backends import BackendArray
+from xarray.conventions import encode_cf_variable
+from xarray.core import indexing
+
+from pymc_deer.status import BackendError, ModelError
+
+_METADATA = ".zmetadata"
+"""Zarr's file with the metadata of all arrays, which xarray reads first: as it is replaced as a
+whole, readers see all variables at one length."""
+
+_DIMS = "_ARRAY_DIMENSIONS"
+"""Attribute by which xarray knows an array's dimensions."""
+
+
+def require_zarr() -> None:
+    """Refuse to go on without Zarr.
+
+    Raises
+    ------
+    BackendError
+        With the command that installs it.
+    """
+    if importlib.util.find_spec("zarr") is None:
+        raise BackendError("sample(store=...) and sample(resume=...) need zarr: pip install zarr")
+
+
+def open_store(path: str | PathLike[str]) -> DataTree:
+    """The draws that are committed to a store, now; each is read when it is used.
+
+    As ``xarray.open_datatree(path, engine="zarr")``, which asks for version 3 of zarr.
+
+    Parameters
+    ----------
+    path
+        What `pymc_deer.sample` was given as `store`; its run may be going on.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pymc as pm
+    >>> import pymc_deer
+    >>> place = tempfile.mkdtemp()
+    >>> with pm.Model():
+    ...     x = pm.Normal("x")
+    ...     _ = pymc_deer.sample(store=place, backend="jax", window=1, quiet=True)
+    >>> open_store(place).posterior.sizes["draw"]
+    1000
+    """
+    require_zarr()
+    import zarr
+
+    kwargs: dict[str, Any] = {} if _is_zarr_2() else {"zarr_format": 2}
+    # Of the file that is replaced as a whole: all arrays are of one length.
+    root = zarr.open_consolidated(os.fspath(path), mode="r", **kwargs)
+    arrays: dict[str, dict[str, Any]] = {}
+    for key in json.loads((Path(path) / _METADATA).read_text())["metadata"]:
+        match key.split("/"):
+            case [group, name, ".zarray"]:
+                arrays.setdefault(group, {})[name] = root[f"{group}/{name}"]
+    return DataTree.from_dict(
+        {f"/{group}": _dataset(root[group], made) for group, made in arrays.items()}
+    )
+
+
+class DrawStore:
+    """A Zarr store whose arrays with a dimension ``draw`` grow.
+
+    Parameters
+    ----------
+    path
+        Directory of a store that :meth:`create` has made.
+    sizes
+        By group, the draws that it will have in the end.
+    """
+
+    def __init__(self, path: Path, sizes: Mapping[str, int]) -> None:
+        self.path, self.sizes = path, dict(sizes)
+        self._metadata = json.loads((path / _METADATA).read_text())
+        committed = {group: self._entry(f"{group}/draw/.zarray")["shape"][0] for group in sizes}
+        # Arrays keep the length that they are opened with: rows are written beyond what is told.
+        self._set_lengths(sizes)
+        self.settle()
+        root = _open(path, "r+")
+        self._arrays = {
+            group: {
+                name: root[f"{group}/{name}"]
+                for _, name, _ in (key.split("/") for key in self._growing(group))
+                if name != "draw"
+            }
+            for group in sizes
+        }
+        self._set_lengths(committed)
+        self.settle()
+
+    @classmethod
+    def create(
+        cls, path: Path, template: DataTree, sizes: Mapping[str, int], rows_per_chunk: int
+    ) -> "DrawStore":
+        """A store without draws.
+
+        Parameters
+        ----------
+        path
+            A directory that is empty or does not exist.
+        template
+            What the run will be but for its draws, of which it has any number.
+        rows_per_chunk
+            Draws of a variable that share a file.
+
+        Raises
+        ------
+        ModelError
+            If values or coordinates are of a type that Zarr has no name for.
+        """
+        groups = {group: data.to_dataset() for group, data in template.children.items()}
+        plain = {
+            group: {str(name): _plain(str(name), v) for name, v in data.variables.items()}
+            for group, data in groups.items()
+        }
+        root = _open(path, "a")
+        for group, variables in plain.items():
+            made = root.create_group(group)
+            made.attrs.update(_json(groups[group].attrs))
+            for name, variable in variables.items():
+                _create_array(made, name, variable, sizes.get(group, 0), rows_per_chunk)
+        # In the template's order, which readers keep.
+        keys = [".zgroup"]
+        for group, variables in plain.items():
+            keys += [f"{group}/.zgroup", f"{group}/.zattrs"]
+            keys += [
+                f"{group}/{name}/{kind}" for name in variables for kind in (".zarray", ".zattrs")
+            ]
+        metadata = {key: json.loads((path / key).read_text()) for key in keys}
+        _replace(path / _METADATA, {"zarr_consolidated_format": 1, "metadata": metadata})
+        store = cls(path, sizes)
+        store.commit(dict.fromkeys(sizes, 0), {})
+        store.settle()
+        return store
+
+    @staticmethod
+    def groups(path: Path) -> set[str]:
+        """Names of the groups of the store at `path`."""
+        keys = json.loads((path / _METADATA).read_text())["metadata"]
+        return {key.split("/")[0] for key in keys if "/" in key}
+
+    def write(self, group: str, first: int, columns: Mapping[str, np.ndarray]) -> None:
+        """Put rows at position `first`, out of readers' sight.
+
+        Parameters
+        ----------
+        columns
+            Rows of the group's variables, (C, n, ...), and perhaps of others.
+        """
+        for name, array in self._arrays[group].items():
+            array[:, first : first + columns[name].shape[1]] = columns[name]
+
+    def commit(self, lengths: Mapping[str, int], attrs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Let readers see so many draws by group, and more attributes of groups."""
+        for group, more in attrs.items():
+            self._entry(f"{group}/.zattrs").update(_json(more))
+        self._set_lengths(lengths)
+        _replace(self.path / _METADATA, self._metadata)
+
+    def settle(self) -> None:
+        """Write each array's own metadata, as committed, for readers that ask for it."""
+        for key, entry in self._metadata["metadata"].items():
+            if json.loads((self.path / key).read_text()) != entry:
+                _replace(self.path / key, entry)
+
+    def _growing(self, group: str) -> list[str]:
+        """Keys of the group's arrays that have draws."""
+        return [
+            key
+            for key in self._metadata["metadata"]
+            if key.startswith(f"{group}/") and key.endswith("/.zarray") and self._axis(key) >= 0
+        ]
+
+    def _axis(self, key: str) -> int:
+        dims = self._entry(key.replace(".zarray", ".zattrs"))[_DIMS]
+        return dims.index("draw") if "draw" in dims else -1
+
+    def _set_lengths(self, lengths: Mapping[str, int]) -> None:
+        for group, length in lengths.items():
+            for key in self._growing(group):
+                self._entry(key)["shape"][self._axis(key)] = length
+
+    def _entry(self, key: str) -> dict[str, Any]:
+        return self._metadata["metadata"][key]
+
+
+class _Rows(BackendArray):
+    """A Zarr array that xarray reads the parts of that are used."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __getitem__(self, key: Any) -> Any:
+        basic = indexing.IndexingSupport.BASIC
+        return indexing.explicit_indexing_adapter(key, self.shape, basic, self._read)
+
+    def _read(self, key: Any) -> np.ndarray:
+        return np.asarray(self.array[key])
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Have a file hold `content`, or what it held before: nothing between them is ever seen."""
+    beside = path.with_name(f"{path.name}.partial")
+    beside.write_bytes(content)
+    os.replace(beside, path)
+
+
+def _replace(path: Path, content: Any) -> None:
+    replace_file(path, json.dumps(content, indent=1).encode())
+
+
+def _open(path: Path, mode: str) -> Any:
+    import zarr
+
+    if _is_zarr_2():
+        return zarr.open_group(str(path), mode=mode)  # pyright: ignore[reportArgumentType]
+    kwargs: dict[str, Any] = {"zarr_format": 2, "use_consolidated": False}
+    return zarr.open_group(str(path), mode=mode, **kwargs)  # pyright: ignore[reportArgumentType]
+
+
+def _is_zarr_2() -> bool:
+    import zarr
+
+    return zarr.__version__.startswith("2.")
+
+
+def _create_array(
+    group: Any, name: str, variable: Variable, n_draws: int, rows_per_chunk: int
+) -> None:
+    """One of a template's variables; with its values if it has no draws, or is their coordinate."""
+    sizes = {**variable.sizes, **({"draw": n_draws} if "draw" in variable.dims else {})}
+    shape = tuple(sizes.values())
+    chunks = tuple(
+        max(1, min(size, rows_per_chunk) if dim == "draw" and len(sizes) > 1 else size)
+        for dim, size in sizes.items()
+    )
+    create = group.create_dataset if _is_zarr_2() else group.create_array
+    # Readers take a fill value for missing data.
+    array = create(name, shape=shape, chunks=chunks, dtype=variable.dtype, fill_value=None)
+    array.attrs.update({**_json(variable.attrs), _DIMS: [str(dim) for dim in variable.dims]})
+    if "draw" not in sizes:
+        array[...] = variable.values
+    elif variable.dims == ("draw",):
+        array[...] = np.arange(n_draws)
+
+
+def _dataset(group: Any, arrays: Mapping[str, Any]) -> Dataset:
+    variables = {}
+    for name, array in arrays.items():
+        attrs = dict(array.attrs)
+        dims = attrs.pop(_DIMS)
+        variables[name] = Variable(dims, indexing.LazilyIndexedArray(_Rows(array)), attrs)
+    return xr.decode_cf(Dataset(variables, attrs=dict(group.attrs)))
+
+
+def _plain(name: str, variable: Variable) -> Variable:
+    """The variable in types that Zarr has: dates as numbers, texts of one length.
+
+    Raises
+    ------
+    ModelError
+        If it has values of several types.
+    """
+    if variable.dtype.kind in "OT":
+        texts = [str(value) for value in variable.values.ravel()]
+        if not all(isinstance(value, str) for value in variable.values.ravel()):
+            raise ModelError(
+                f"{name}: its values are of several types, or of one that a store has no name for. "
+                "Give coordinates and data of numbers, texts or dates."
+            )
+        values = np.array(texts).reshape(variable.shape)
+        return Variable(variable.dims, values, variable.attrs)
+    bare = Variable(variable.dims, variable.values, variable.attrs, {"_FillValue": None})
+    # Dates alone need a code.
+    return encode_cf_variable(bare, name=name) if variable.dtype.kind in "mM" else bare
+
+
+def _json(attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Attributes in types that JSON has."""
+    return {str(name): v.item() if isinstance(v, np.generic) else v for name, v in attrs.items()}

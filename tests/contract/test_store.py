@@ -1,0 +1,407 @@
+"""`pymc_deer.sample` with a store: the same groups and draws, whatever ends the process.
+
+A kill is made in two ways: an exception that nothing catches, at each of the places where the disk
+is half written; and SIGKILL, at random.
+"""
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import xarray as xr
+from numpy.testing import assert_array_equal
+from xarray import DataTree
+
+import pymc_deer
+from pymc_deer import ensemble, sampling, store, store_recorder
+from pymc_deer.checkpoint import Checkpoint
+from pymc_deer.ensemble import Ensemble
+from pymc_deer.examples import eight_schools
+from pymc_deer.store import DrawStore, open_store
+from pymc_deer.store_recorder import StoreRecorder
+from tests.support import BACKENDS, SEED
+
+pytestmark = pytest.mark.skipif(
+    "jax" not in BACKENDS, reason="models are compiled by JAX, but for one that takes both"
+)
+
+TUNE, DRAWS = 30, 60
+
+OPTIONS: dict[str, Any] = {
+    "draws": DRAWS,
+    "tune": TUNE,
+    "chains": 2,
+    "random_seed": SEED,
+    "backend": "jax",
+    "window": 1,
+    "discard_tuned_samples": False,
+    "compute_convergence_checks": False,
+    "quiet": True,
+}
+
+STOCHASTIC = {"window": 16, "jacobian": "stochastic", "curvature": 1.5, "tol": 1e-3}
+"""Windows whose sweeps follow random probes, and leave their trace within a wide tolerance."""
+
+
+@pytest.fixture(scope="module")
+def steps() -> Iterator[None]:
+    """Each step is made once: it holds no chain."""
+    make, made = sampling._step, {}
+
+    def cached(kernel: str, model: pm.Model, options: dict[str, Any]) -> Any:
+        key = kernel, id(model), repr(sorted(options.items()))
+        if key not in made:
+            made[key] = model, make(kernel, model, options)
+        return made[key][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "_step", cached)
+        yield
+
+
+@pytest.fixture
+def many_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit after each stretch, and stretches of one call, as of a model that is slow."""
+    commit_often(monkeypatch)
+
+
+def commit_often(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(store_recorder, "COMMIT_SECONDS", 0.0)
+    patch.setattr(ensemble, "_MOST_NUMBERS", 1)
+
+
+SCHOOLS = eight_schools()
+
+
+def run(**changes: Any) -> DataTree:
+    return pymc_deer.sample(model=SCHOOLS, **(OPTIONS | changes))
+
+
+def resumed(path: Path, **changes: Any) -> DataTree:
+    options = {"compute_convergence_checks": False, "quiet": True, "model": SCHOOLS}
+    return pymc_deer.sample(resume=path, **(options | changes))
+
+
+def assert_same(found: DataTree, expected: DataTree, n_draws: int | None = None) -> None:
+    """All groups and variables, to the last bit; of the first draws if so many are given."""
+    assert set(found.children) == set(expected.children)
+    for group in expected.children:
+        here, there = found[group].to_dataset(), expected[group].to_dataset()
+        if n_draws is not None and "draw" in there.dims:
+            here, there = (data.isel(draw=slice(None, n_draws)) for data in (here, there))
+        # PyMC keeps statistics in a set, of another order in each process.
+        in_order = sorted if "stats" in group else list
+        assert in_order(map(str, here.variables)) == in_order(map(str, there.variables))
+        for name in there.variables:
+            assert here[name].dims == there[name].dims
+            assert_array_equal(here[name].values, there[name].values)
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+@contextmanager
+def killed_at(event: int) -> Iterator[list[str]]:
+    """The process ends at the event of that number: as a file is replaced, or rows are written."""
+    events: list[str] = []
+    replace, write = store.replace_file, DrawStore.write
+
+    def dies_of(name: str) -> bool:
+        events.append(name)
+        assert len(events) <= event, "what was killed goes on"
+        return len(events) == event
+
+    def replaced(path: Path, content: bytes) -> None:
+        if dies_of(path.name):
+            raise Killed
+        replace(path, content)
+
+    def written(self: DrawStore, group: str, first: int, columns: Any) -> None:
+        if dies_of("rows"):
+            write(self, group, first, {name: 0 * column for name, column in columns.items()})
+            raise Killed
+        write(self, group, first, columns)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pymc_deer.store.replace_file", replaced)
+        patch.setattr("pymc_deer.checkpoint.replace_file", replaced)
+        patch.setattr(DrawStore, "write", written)
+        yield events
+
+
+def events_of(path: Path, **changes: Any) -> list[str]:
+    """All events of a run."""
+    with killed_at(10**9) as events:
+        run(store=path, **changes)
+    return events
+
+
+def dated() -> pm.Model:
+    """Coordinates and data of all types, and a matrix product."""
+    days = pd.date_range("2024-01-01", periods=5)
+    x = np.linspace(-1.0, 1.0, 15).reshape(5, 3)
+    with pm.Model(coords={"day": days, "name": ["a", "bc", "d"], "i": [3, 1]}) as model:
+        data, scale = pm.Data("x", x, dims=("day", "name")), pm.Data("scale", 2.0)
+        beta = pm.Normal("beta", dims="name")
+        mean = pm.Deterministic("mean", data @ beta, dims="day")
+        pm.Dirichlet("weights", np.ones(2), dims="i")
+        pm.Normal("y", mean, scale, observed=np.arange(5), dims="day")
+    return model
+
+
+@pytest.mark.usefixtures("steps", "many_commits")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"discard_tuned_samples": True, "var_names": ["beta", "mean"], "chains": 1},
+        {
+            "tune": 0,
+            "idata_kwargs": {"dims": {"beta": ["letter"]}, "coords": {"letter": list("xyz")}},
+        },
+    ],
+)
+def test_a_store_holds_what_a_run_in_memory_returns(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """The same groups, variables in the same order, dims, coords, values, attributes."""
+    model = dated()
+    expected = pymc_deer.sample(model=model, **(OPTIONS | changes))
+    found = pymc_deer.sample(model=model, store=tmp_path / "run", **(OPTIONS | changes))
+    assert_same(found, expected)
+    for group in expected.children:
+        names = ("created_at", "sampling_time")
+        mine, its = found[group].attrs, expected[group].attrs
+        assert mine.keys() == its.keys()
+        for name in its:
+            if name not in names and not name.startswith("deer_seconds"):
+                assert mine[name] == its[name]
+    assert found["posterior"]["mean"].dtype == float
+    assert found["sample_stats"]["diverging"].dtype == bool
+    assert found["observed_data"]["y"].dtype == expected["observed_data"]["y"].dtype
+
+
+@pytest.mark.usefixtures("steps")
+def test_xarray_opens_a_store_while_it_runs(tmp_path: Path, monkeypatch: Any) -> None:
+    zarr = pytest.importorskip("zarr", minversion="3.0")
+    assert zarr
+    commit_often(monkeypatch)
+    lengths = []
+    commit = StoreRecorder.commit
+
+    def looked_at(self: StoreRecorder) -> None:
+        commit(self)
+        idata = xr.open_datatree(tmp_path / "run", engine="zarr")
+        lengths.append(idata["warmup_posterior"].sizes["draw"])
+
+    monkeypatch.setattr(StoreRecorder, "commit", looked_at)
+    found = run(store=tmp_path / "run")
+    assert 0 in lengths
+    assert any(0 < length < TUNE for length in lengths)
+    assert_same(xr.open_datatree(tmp_path / "run", engine="zarr"), found)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "step by step": {"steps_per_draw": 20},
+    "HMC": {"kernel": "hmc", "metric": "low_rank"},
+    "windows": STOCHASTIC,
+}
+
+
+@pytest.mark.usefixtures("steps", "many_commits")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_killed_anywhere_goes_on_as_if_it_had_not_been(kind: str, tmp_path: Path) -> None:
+    changes = KINDS[kind]
+    events = events_of(tmp_path / "whole", **changes)
+    whole = open_store(tmp_path / "whole")
+    assert len(np.unique(whole["posterior"]["mu"])) > DRAWS / 2
+    first = first_of_run(events)
+    assert {"rows", "checkpoint.npz", ".zmetadata"} <= set(events[first:])
+    rng = np.random.default_rng(SEED)
+    wanted = [rng.integers(first, len(events)), *last_of_each(events)]
+    for number, event in enumerate(wanted):
+        path = tmp_path / str(number)
+        with pytest.raises(Killed), killed_at(event):
+            run(store=path, **changes)
+        assert_committed(path, whole)
+        assert_same(resumed(path), whole)
+
+
+def first_of_run(events: list[str]) -> int:
+    """Number of the first event behind the first checkpoint: before it there is no run."""
+    return events.index("checkpoint.npz") + 2
+
+
+def assert_committed(path: Path, whole: DataTree) -> None:
+    """What readers see of a killed run is what its checkpoint has, or less by one commit."""
+    seen = open_store(path)
+    for group, n_done in zip(
+        ("warmup_posterior", "posterior"), Checkpoint.load(path).n_done, strict=True
+    ):
+        n_seen = seen[group].sizes["draw"]
+        assert n_seen <= n_done
+        for name, values in whole[group].data_vars.items():
+            assert_array_equal(seen[group][name], values[:, :n_seen])
+
+
+def last_of_each(events: list[str]) -> list[int]:
+    """Numbers of the last rows, checkpoint and metadata but for those of the end."""
+    middle = events[: int(0.8 * len(events))]
+    return [
+        len(middle) - middle[::-1].index(name) for name in ("rows", "checkpoint.npz", ".zmetadata")
+    ]
+
+
+@pytest.mark.skipif("numba" not in BACKENDS, reason="Numba is not under test")
+@pytest.mark.usefixtures("steps", "many_commits")
+def test_a_run_of_numba_goes_on_as_well(tmp_path: Path) -> None:
+    events = events_of(tmp_path / "whole", backend="numba")
+    whole = open_store(tmp_path / "whole")
+    for event in (first_of_run(events) + 7, last_of_each(events)[0]):
+        path = tmp_path / str(event)
+        with pytest.raises(Killed), killed_at(event):
+            run(store=path, backend="numba")
+        assert_same(resumed(path), whole)
+
+
+@pytest.mark.usefixtures("steps")
+def test_an_interrupted_run_is_returned_and_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
+    whole = run()
+    solve, calls = Ensemble.next_stretch, []
+
+    def interrupted(self: Ensemble, params: Any) -> Any:
+        calls.append(None)
+        if len(calls) == 10:
+            # As it may come in the middle: one of the chains has gone on.
+            self.chains[0].begin_stretch(1, tuning=self.tuning)
+            raise KeyboardInterrupt
+        return solve(self, params)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ensemble, "next_stretch", interrupted)
+        part = run(store=tmp_path)
+    n = part["warmup_posterior"].sizes["draw"]
+    assert 0 < n < TUNE
+    assert part["posterior"].sizes["draw"] == 0
+    assert_array_equal(part["warmup_posterior"]["mu"], whole["warmup_posterior"]["mu"][:, :n])
+    assert_same(resumed(tmp_path), whole)
+    # Nothing is left to do.
+    assert_same(resumed(tmp_path), whole)
+
+
+@pytest.mark.usefixtures("steps")
+@pytest.mark.parametrize("kind", ["step by step", "windows"])
+def test_where_stretches_end_leaves_no_trace(kind: str, monkeypatch: Any) -> None:
+    """The clock decides it, so a run that is repeated ends them elsewhere."""
+    # Calls so short that the pieces of warm-up take several.
+    monkeypatch.setattr("pymc_deer.calibration._CAPACITY", 32)
+    changes = {"tune": 600, "draws": 200, "steps_per_draw": 7, **KINDS[kind]}
+    rng = np.random.default_rng(SEED)
+    runs = []
+    for most in (2, 9):
+        allowed = partial(rng.integers, 1, most)
+        monkeypatch.setattr("pymc_deer.ensemble.Pace.allows", lambda *_, a=allowed: int(a()))
+        runs.append(run(**changes))
+    assert_same(*runs)
+
+
+@pytest.mark.usefixtures("steps", "many_commits")
+def test_a_checkpoint_does_not_grow_with_the_draws(tmp_path: Path, monkeypatch: Any) -> None:
+    sizes = []
+    save = Checkpoint.save
+
+    def weighed(self: Checkpoint, path: Path) -> None:
+        save(self, path)
+        if self.n_done[1] > 100:
+            sizes.append((path / "checkpoint.npz").stat().st_size)
+
+    monkeypatch.setattr(Checkpoint, "save", weighed)
+    run(store=tmp_path, draws=2000)
+    assert len(sizes) > 20
+    # What it says of how the chain mixes is 20 to 40 means.
+    assert max(sizes[len(sizes) // 2 :]) < 1.1 * max(sizes[: len(sizes) // 2])
+
+
+def child(path: str, options: dict[str, Any] | None) -> None:
+    """Makes a run with these options, or goes on with one, in small blocks, until it is killed."""
+    with pytest.MonkeyPatch.context() as patch:
+        commit_often(patch)
+        if options is None:
+            resumed(Path(path))
+        else:
+            run(store=path, **options)
+
+
+def kill_often(path: Path, n_kills: int, **options: int) -> None:
+    """A run is killed and taken up so many times, each time behind a block that it had not had."""
+    rng = np.random.default_rng(SEED)
+    context = multiprocessing.get_context("spawn")
+    whole = run(**options)
+    # Where the kills come, in draws, warm-up included.
+    targets = np.sort(rng.integers(1, int(0.9 * sum(options.values())), n_kills))
+    for number, target in enumerate(targets):
+        process = context.Process(target=child, args=(str(path), None if number else options))
+        process.start()
+        finished = 0
+        while finished < target:
+            alive = process.is_alive()
+            if Checkpoint.exists(path):
+                finished = sum(Checkpoint.load(path).n_done)
+            assert alive or finished >= target
+            time.sleep(0.01 * rng.random())
+        process.kill()
+        process.join()
+        assert sum(Checkpoint.load(path).n_done) >= finished
+        assert_committed(path, whole)
+    assert_same(resumed(path), whole)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_a_process_killed_at_random_loses_no_block(tmp_path: Path) -> None:
+    kill_often(tmp_path / "run", 2, tune=50, draws=600)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_a_process_killed_twenty_times_loses_no_block(tmp_path: Path) -> None:
+    kill_often(tmp_path / "run", 20, tune=100, draws=3000)
+
+
+def test_convergence_is_checked_on_some_of_the_draws(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: Any
+) -> None:
+    looked_at: list[DataTree] = []
+    check: Callable[..., Any] = pymc_deer.inference_data.run_convergence_checks
+
+    def spy(idata: DataTree, model: pm.Model) -> Any:
+        looked_at.append(idata)
+        return check(idata, model)
+
+    monkeypatch.setattr("pymc_deer.inference_data.run_convergence_checks", spy)
+    # Steps so long that many are divergent.
+    changes = {
+        "step_size": 1.0,
+        "tune": 0,
+        "draws": 9000,
+        "metric": np.eye(10),
+        "steps_per_draw": 1,
+    }
+    checks = {"compute_convergence_checks": True, "quiet": False, "progressbar": False}
+    idata = run(store=tmp_path, **changes, **checks)
+    n_divergent = int(idata["sample_stats"]["diverging"].sum())
+    assert n_divergent > 100
+    assert f"There were {n_divergent} divergences" in caplog.text
+    [checked] = looked_at
+    assert checked["posterior"].sizes["draw"] == 3000

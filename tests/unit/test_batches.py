@@ -1,0 +1,25 @@
+"""What is computed of a draw does not depend on how many others are computed with it."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from pymc_deer.batches import in_batches
+
+
+@pytest.mark.parametrize("size", [3, 10, 40])
+def test_a_row_is_the_same_among_any_number(size: int) -> None:
+    rng = np.random.default_rng(size)
+    rows, matrix = rng.normal(size=(300, size)), rng.normal(size=(size, size))
+    [whole] = in_batches(lambda x: [x @ matrix], rows, 64)
+    np.testing.assert_allclose(whole, rows @ matrix, rtol=1e-12, atol=1e-12)
+    for first, last in ((0, 1), (0, 2), (5, 12), (37, 101), (100, 299), (299, 300)):
+        [some] = in_batches(lambda x: [x @ matrix], rows[first:last], 64)
+        assert_array_equal(some, whole[first:last])
+
+
+def test_several_results_of_any_shape() -> None:
+    rows = np.arange(10.0).reshape(5, 2)
+    sums, outer = in_batches(lambda x: [x.sum(axis=1), x[:, :, None] * x[:, None]], rows, 3)
+    assert sums.shape == (5,)
+    assert_array_equal(outer[4], np.outer(rows[4], rows[4]))
