@@ -17,8 +17,9 @@ from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.stretch import SolvedStretch
 
 _STEPS_PER_CALL = 4096
-"""Transitions of each chain that a call may do step by step; a call costs as much as some hundred
-of the smallest model's."""
+_NUMBERS_PER_CALL = 2**19
+"""Transitions of each chain that a call may do step by step, and numbers in their states: a call
+costs as much as some hundred transitions of the smallest model."""
 
 _MOST_NUMBERS = 2**19
 """Numbers in the states of a stretch, 4 MiB, beyond which stretches are not made longer: memory
@@ -112,11 +113,12 @@ class Ensemble:
 def _in_long_calls(solver: Solver, n_chains: int) -> Solver:
     """The solver with the capacity that suits chains that do nothing else between draws.
 
-    Only step by step: there, where calls end leaves no trace in the states.
+    Where a call ends leaves a trace in the last bit, so it depends on nothing but the problem. In
+    windows it leaves one within the tolerance: they stay as they are measured.
     """
     plan = solver.plan
     if plan.window > 1:
         return solver
-    affordable = _MOST_NUMBERS // (solver.density.size * n_chains)
+    affordable = _NUMBERS_PER_CALL // (solver.density.size * n_chains)
     capacity = max(plan.capacity, min(_STEPS_PER_CALL, affordable))
     return solver.with_plan(replace(plan, capacity=capacity))

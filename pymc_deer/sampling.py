@@ -45,6 +45,7 @@ def sample(
     kernel: str = "mala",
     tune: int | None = None,
     chains: int = 4,
+    cores: int | None = None,
     model: Model | None = None,
     random_seed: Any = None,
     initvals: Any = None,
@@ -75,6 +76,10 @@ def sample(
         Recorded draws of warm-up; 1000 by default.
     chains
         Number of chains C.
+    cores
+        Chains that run at the same time on a CPU, each in a thread; None for as many as there are
+        cores, or as BLAS may have threads. The draws do not depend on it. On a GPU all chains are
+        one batch.
     model
         The model, all of whose free variables are continuous; from the context by default.
     random_seed, initvals, var_names, progressbar, progressbar_theme, quiet
@@ -115,14 +120,16 @@ def sample(
     >>> dict(idata.posterior.sizes)
     {'chain': 4, 'draw': 1000}
     """
+    if cores is not None:
+        _check_count("cores", cores, 1)
     settings = Settings(
         draws, kernel, tune, chains, var_names, random_seed, discard_tuned_samples, deer_options
     )
     if resume is None:
-        run = _begun(settings, model, initvals, idata_kwargs or {}, store)
+        run = _begun(settings, model, cores, initvals, idata_kwargs or {}, store)
     else:
         _refuse_beside_resume(store=store, initvals=initvals, idata_kwargs=idata_kwargs)
-        run = _resumed(settings, model, Path(resume))
+        run = _resumed(settings, model, cores, Path(resume))
     shown = False if quiet else progressbar
     with closing(run.recorder):
         _make_draws(run, StretchProgress.of(run, shown, progressbar_theme))
@@ -208,6 +215,7 @@ def _make_draws(run: Run, progress: StretchProgress) -> None:
 def _begun(
     settings: Settings,
     model: Model | None,
+    cores: int | None,
     initvals: Any,
     idata_kwargs: dict[str, Any],
     store: str | PathLike[str] | None,
@@ -229,7 +237,7 @@ def _begun(
     params = step.density.param_values({})
     with phases.of("compile"):
         values = Values(step.model, step.density.layout, settings.var_names, settings.chains)
-    ensemble = _started(step, params, settings, initvals)
+    ensemble = _started(step, params, settings, cores, initvals)
     stored = settings.stored(step.options)
     attrs = fixed_attrs(step.backend, step.attrs, stored.options)
     if store is None:
@@ -247,7 +255,7 @@ def _begun(
     return Run(settings, step, params, ensemble, recorder, phases, attrs)
 
 
-def _resumed(given: Settings, model: Any, path: Path) -> Run:
+def _resumed(given: Settings, model: Any, cores: int | None, path: Path) -> Run:
     """A stored run from its last checkpoint."""
     require_zarr()
     place = RunPlace.of_run(path)
@@ -263,14 +271,18 @@ def _resumed(given: Settings, model: Any, path: Path) -> Run:
             step = _step(settings.kernel, model, {**options, "hvp": given.options.get("hvp")})
             values = Values(model, step.density.layout, settings.var_names, settings.chains)
         params = step.density.param_values({})
-        ensemble = Ensemble(step.solver, checkpoint.records)
+        ensemble = Ensemble(step.solver.on_cores(cores), checkpoint.records)
         checkpoint.fingerprint.refuse_other_density(ensemble.solver, params)
         recorder = StoreRecorder.resumed(values, place, checkpoint, phases)
     return Run(settings, step, params, ensemble, recorder, phases, checkpoint.attrs)
 
 
 def _started(
-    step: DeerStep, params: Sequence[np.ndarray], settings: Settings, initvals: Any
+    step: DeerStep,
+    params: Sequence[np.ndarray],
+    settings: Settings,
+    cores: int | None,
+    initvals: Any,
 ) -> Ensemble:
     """Chains at their starts, each with its own random numbers, as `pm.sample` gives them."""
     model, chains = step.model, settings.chains
@@ -288,7 +300,7 @@ def _started(
         )
     ]
     records = [step.new_record(rng, settings.tune, settings.draws) for rng in rngs]
-    ensemble = Ensemble(step.solver, records)
+    ensemble = Ensemble(step.solver.on_cores(cores), records)
     starts = [
         find_start(model, ensemble.solver, point, params, record.streams.start)
         for point, record in zip(points, records, strict=True)

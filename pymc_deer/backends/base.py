@@ -117,6 +117,7 @@ class Solver(ABC):
     trial_rules: tuple[Rule, ...] = ("secant", "stochastic")
     """Rules that ``jacobian="auto"`` chooses from."""
     _stopped: Event | None = None
+    _cores = sys.maxsize
 
     def __init__(self, density: Density, spec: SweepSpec, plan: WindowPlan) -> None:
         self.density = density
@@ -141,6 +142,10 @@ class Solver(ABC):
     def with_plan(self, plan: WindowPlan) -> Self:
         """The same solver with another plan."""
         return self._changed(plan=plan)
+
+    def on_cores(self, n: int | None) -> Self:
+        """The same solver on at most so many cores; on all that there are for None."""
+        return self._changed(_cores=sys.maxsize if n is None else n)
 
     def _changed(self, **attributes: Any) -> Self:
         # Not copy.copy, which leaves behind what pickling does: the compiled programs.
@@ -233,7 +238,10 @@ class Solver(ABC):
 
     def _threads_allowed(self) -> int:
         """Chains that may run at the same time, as many as BLAS may have threads here."""
-        return min(available_cores(), self.blas_threads())
+        return min(self._cores, self._available_cores(), self.blas_threads())
+
+    def _available_cores(self) -> int:
+        return available_cores()
 
     def _beside(self, stopped: Event, i: int) -> Self:
         """The solver of the i-th chain, which runs beside others until `stopped` is set."""

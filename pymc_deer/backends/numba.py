@@ -121,8 +121,8 @@ class NumbaSolver(Solver):
             self._n_threads = self._threads_allowed()
         return super().solve_together(chains, params)
 
-    def _threads_allowed(self) -> int:
-        return min(available_threads(), self.blas_threads())
+    def _available_cores(self) -> int:
+        return available_threads()
 
     def _beside(self, stopped: Event, i: int) -> "NumbaSolver":
         solver = super()._beside(stopped, i)

@@ -367,9 +367,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`pm.sample(step=DeerMALA)`": step_class,
     "`initvals` of the wrong shape": sampled(initvals={"x": np.zeros(3)}),
     "unknown kernel": tuple(together(kernel=name) for name in ("nuts", "MALA", None)),
-    "`draws` or `chains` below 1, `tune` below 0, or no integer": tuple(
+    "`draws`, `chains` or `cores` below 1, `tune` below 0, or no integer": tuple(
         together(**{name: value})
-        for name in ("draws", "chains", "tune")
+        for name in ("draws", "chains", "cores", "tune")
         for value in (-1, 2.5, "10", True)
     ),
     "an argument that only a step has": (

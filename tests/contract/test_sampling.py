@@ -11,6 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from xarray import DataTree
 
 import pymc_deer
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.threads import run_in_threads
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
 from pymc_deer.sampling import KERNELS
@@ -229,3 +231,25 @@ def test_progress_bar(mode: Any, capsys, monkeypatch) -> None:
     assert ("Step size" in shown) == (mode != "combined")
     # Behind warm-up a bar counts from 1 again.
     assert f" {20 if mode != 'combined' else 40} " in shown
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_cores_change_no_draw(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains in threads of their own are those of one thread, bit for bit."""
+    monkeypatch.setattr("pymc_deer.backends.base._THREADS_SECONDS", 0.0)
+    for name in ("base.available_cores", "numba.available_threads"):
+        monkeypatch.setattr(f"pymc_deer.backends.{name}", lambda: 2)
+    monkeypatch.setattr(Solver, "blas_threads", lambda solver: 2)
+    asked_for: list[int] = []
+
+    def counted(tasks: Any, n_threads: int, stopped: Any) -> Any:
+        asked_for.append(n_threads)
+        return run_in_threads(tasks, n_threads, stopped)
+
+    monkeypatch.setattr("pymc_deer.backends.base.run_in_threads", counted)
+    one = together(eight_schools(), backend=backend, cores=1)
+    assert not asked_for
+    two = together(eight_schools(), backend=backend)
+    assert set(asked_for) == {2}
+    for name, values in one["posterior"].dataset.data_vars.items():
+        assert_array_equal(two["posterior"][name].values, values.values)

@@ -74,6 +74,16 @@ def many_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     commit_often(monkeypatch)
 
 
+@pytest.fixture(autouse=True)
+def short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that short runs have many stretches; where calls end leaves a trace in the last bit."""
+    shorten_calls(monkeypatch)
+
+
+def shorten_calls(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ensemble, "_STEPS_PER_CALL", 1)
+
+
 def commit_often(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(store_recorder, "COMMIT_SECONDS", 0.0)
     patch.setattr(ensemble, "_MOST_NUMBERS", 1)
@@ -335,6 +345,7 @@ def test_a_checkpoint_does_not_grow_with_the_draws(tmp_path: Path, monkeypatch: 
 def child(path: str, options: dict[str, Any] | None) -> None:
     """Makes a run with these options, or goes on with one, in small blocks, until it is killed."""
     with pytest.MonkeyPatch.context() as patch:
+        shorten_calls(patch)
         commit_often(patch)
         if options is None:
             resumed(Path(path))
