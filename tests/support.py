@@ -18,6 +18,9 @@ from pymc_deer.step import DeerStep
 BACKENDS = tuple(os.environ.get("PYMC_DEER_TEST_BACKENDS", "numba,jax").split(","))
 """Backends under test: all of them, unless the environment names fewer."""
 
+SLOW_ON_NUMBA: dict[str, Any] = {"numba": [pytest.mark.slow], "jax": []}
+"""Marks for what runs the same graph on both, and takes Numba a minute to compile."""
+
 SAMPLERS: tuple[type[DeerStep], ...] = (DeerMALA, DeerHMC)
 
 SEED = 20_250_103

@@ -13,7 +13,7 @@ from pymc.stats.convergence import WarningType
 
 from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.step import DeerStep
-from tests.support import BACKENDS, SAMPLERS, sample
+from tests.support import BACKENDS, SAMPLERS, SLOW_ON_NUMBA, sample
 from tests.zoo import funnel
 
 BOTH_SAMPLERS = pytest.mark.parametrize("sampler", SAMPLERS)
@@ -48,8 +48,13 @@ def run(step: DeerStep, tune: int = 0) -> tuple[list[dict], list[dict]]:
     return points, stats
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("window", [1, 16])
+@pytest.mark.parametrize(
+    ("backend", "window"),
+    [
+        *((name, 1) for name in BACKENDS),
+        *(pytest.param(name, 16, marks=SLOW_ON_NUMBA[name]) for name in BACKENDS),
+    ],
+)
 @BOTH_SAMPLERS
 def test_a_divergence_has_a_place(backend: str, window: int, sampler: type[DeerStep]) -> None:
     step = compiled_step(backend, window, sampler)

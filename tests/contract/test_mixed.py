@@ -513,7 +513,7 @@ SLOW = pytest.mark.slow
 BLOCKS = [
     pytest.param("jax", slices),
     pytest.param("jax", more_blocks),
-    pytest.param("numba", slices),
+    pytest.param("numba", slices, marks=SLOW),
     pytest.param("numba", more_blocks, marks=SLOW),
     pytest.param("jax", assigned_nuts, marks=SLOW),
 ]

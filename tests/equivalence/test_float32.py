@@ -15,9 +15,9 @@ from tests.support import BACKENDS
 CASES = [
     pytest.param(kernel, backend, marks=[pytest.mark.slow] if slow else [])
     for kernel, backend in product(KERNELS, BACKENDS)
-    for slow in [(kernel, backend) == ("hmc", "numba")]
+    for slow in [backend == "numba"]
 ]
-"""Paths take Numba longest to compile, and their kernel is the one that JAX runs."""
+"""Numba compiles for long what JAX runs from the same graph."""
 
 
 @pytest.mark.parametrize(("kernel", "backend"), CASES)

@@ -11,7 +11,7 @@ import pytest
 from pymc_deer import DeerHMC, DeerMALA, examples
 from pymc_deer.jacobian import RULES
 from pymc_deer.step import DeerStep
-from tests.support import BACKENDS
+from tests.support import BACKENDS, SLOW_ON_NUMBA
 
 TOL = 1e-8
 N_DRAWS = 150
@@ -83,8 +83,13 @@ def test_one_seed_gives_the_same_draws(single_threaded, sampler, backend, window
     assert np.abs(draws - reference).max() <= 100 * TOL
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("window", "rule"), [(1, "auto"), (64, "secant")])
+@pytest.mark.parametrize(
+    ("backend", "window", "rule"),
+    [
+        *((name, 1, "auto") for name in BACKENDS),
+        *(pytest.param(name, 64, "secant", marks=SLOW_ON_NUMBA[name]) for name in BACKENDS),
+    ],
+)
 def test_hmc_of_one_step_draws_what_mala_draws(single_threaded, backend, window, rule):
     mala, hmc = (
         _whitened_draws(sampler, backend, window, rule) for sampler in ("MALA", "HMC of one step")

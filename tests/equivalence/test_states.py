@@ -22,7 +22,13 @@ TOLERANCES = (1e-6, 1e-9)
 
 QUICK = ("eight_schools", "breast_cancer")
 
-QUICK_ON_NUMBA = ("breast_cancer", "secant")
+MALA_QUICK: dict[BackendName, list[tuple[str, Rule]]] = {
+    "jax": [
+        *product(QUICK, RULES),
+        *(("radon", rule) for rule in ("preconditioned", "secant", "stochastic")),
+    ],
+    "numba": [("eight_schools", rule) for rule in ("preconditioned", "secant", "stochastic")],
+}
 
 # Paths make all of it longer. On Numba, rules with tangents along the path and without; all rules
 # are one graph to both backends, which are compared in test_backends.
@@ -39,14 +45,12 @@ HMC_SLOW: dict[BackendName, list[tuple[str, Rule]]] = {
 
 
 def _cases() -> list[Any]:
-    """All of them; slow where Numba compiles for long, but for the smallest model of every rule."""
+    """All of them; slow where it takes long to compile, most of all on Numba."""
     cases = []
     for kernel, name, rule, backend in product(KERNELS, MODELS, RULES, BACKENDS):
-        quick = backend == "jax" or name == "eight_schools" or (name, rule) == QUICK_ON_NUMBA
-        if kernel == "hmc":
-            quick = (name, rule) in HMC_QUICK[backend]
-            if not quick and (name, rule) not in HMC_SLOW[backend]:
-                continue
+        quick = (name, rule) in (MALA_QUICK if kernel == "mala" else HMC_QUICK)[backend]
+        if kernel == "hmc" and not quick and (name, rule) not in HMC_SLOW[backend]:
+            continue
         marks = [] if quick else [pytest.mark.slow]
         case = f"{kernel}-{name}-{rule}-{backend}"
         cases.append(pytest.param(kernel, name, rule, backend, marks=marks, id=case))
@@ -83,8 +87,9 @@ def check_window(case: Problem, backend: BackendName, rule: Rule, window: int) -
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", QUICK)
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    ("kernel", "name"), [(k, n) for k in KERNELS for n in (QUICK if k == "mala" else QUICK[:1])]
+)
 def test_sequential_chain_equals_the_oracle(backend, name, kernel):
     case = problem(name, kernel)
     tape = case.tape(200, seed=1)

@@ -41,6 +41,9 @@ QUICK = {
 }
 """Models compared in every test run; the others take minutes."""
 
+QUICK_ON_NUMBA = {"eight_schools", "breast_cancer", "radon"}
+"""Those of them that others have compiled, or that compile soon."""
+
 BOTH = {*QUICK, "stochastic_volatility"}
 """Models run on every backend: the quick ones, and one with a low-rank metric. Backends agree
 state by state (``tests/equivalence``), and Numba compiles the others for a minute each."""
@@ -53,9 +56,13 @@ and in ``tests/benchmarks/zoo.py``, three converge and this one does not, and sa
 def cases(
     names: Iterable[str], quick: Container[str] = (), both: Container[str] = BOTH
 ) -> list[Any]:
-    """Model and backend; slow unless the model is quick."""
+    """Model and backend; slow unless the model is quick there."""
+
+    def is_quick(name: str, backend: str) -> bool:
+        return name in quick and (backend == "jax" or name in QUICK_ON_NUMBA)
+
     return [
-        pytest.param(name, backend, marks=() if name in quick else pytest.mark.slow)
+        pytest.param(name, backend, marks=() if is_quick(name, backend) else pytest.mark.slow)
         for name in names
         for backend in (BACKENDS if name in both else BACKENDS[-1:])
     ]
