@@ -51,8 +51,16 @@ class Streams:
         return tape
 
 
+class _NoSeed(np.random.bit_generator.ISeedSequence):
+    """For generators whose state is set next: hashing a seed takes longer than all else."""
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        return np.zeros(n_words, dtype)
+
+
 def _twin(rng: np.random.Generator) -> np.random.Generator:
-    bits: Any = type(rng.bit_generator)(0)
+    make: Any = type(rng.bit_generator)
+    bits = make(_NoSeed())
     bits.state = rng.bit_generator.state
     return np.random.Generator(bits)
 

@@ -37,6 +37,10 @@ HMC_QUICK: dict[BackendName, list[tuple[str, Rule]]] = {
     "numba": [("eight_schools", "preconditioned")],
 }
 LARGER = ("breast_cancer", "radon", "correlated_gaussian", "horseshoe")
+MALA_SLOW: dict[BackendName, list[tuple[str, Rule]]] = {
+    "jax": list(product(MODELS, RULES)),
+    "numba": [("eight_schools", "exact"), *((name, "secant") for name in LARGER)],
+}
 CHEAP: tuple[Rule, ...] = ("preconditioned", "secant", "stochastic")
 HMC_SLOW: dict[BackendName, list[tuple[str, Rule]]] = {
     "jax": list(product(LARGER, CHEAP)),
@@ -45,13 +49,19 @@ HMC_SLOW: dict[BackendName, list[tuple[str, Rule]]] = {
 
 
 def _cases() -> list[Any]:
-    """All of them; slow where it takes long to compile, most of all on Numba."""
+    """Slow where it takes long to compile. On Numba, which runs the same graph, not all rules."""
     cases = []
     for kernel, name, rule, backend in product(KERNELS, MODELS, RULES, BACKENDS):
-        quick = (name, rule) in (MALA_QUICK if kernel == "mala" else HMC_QUICK)[backend]
-        if kernel == "hmc" and not quick and (name, rule) not in HMC_SLOW[backend]:
+        in_quick, in_slow = (
+            (name, rule) in of_kernel[kernel][backend]
+            for of_kernel in (
+                {"mala": MALA_QUICK, "hmc": HMC_QUICK},
+                {"mala": MALA_SLOW, "hmc": HMC_SLOW},
+            )
+        )
+        if not in_quick and not in_slow:
             continue
-        marks = [] if quick else [pytest.mark.slow]
+        marks = [] if in_quick else [pytest.mark.slow]
         case = f"{kernel}-{name}-{rule}-{backend}"
         cases.append(pytest.param(kernel, name, rule, backend, marks=marks, id=case))
     return cases
