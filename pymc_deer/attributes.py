@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_deer.backends import runs_on_gpu
+from pymc_deer.backends import gpu_name
 from pymc_deer.chain import ChainRecord
 from pymc_deer.options import BackendName
 
@@ -34,7 +34,7 @@ def fixed_attrs(
         **chosen,
         **versions,
         "deer_backend_version": version(backend),
-        "deer_device": _device(backend),
+        "deer_device": gpu_name(backend) or platform.processor() or platform.machine(),
         "deer_options": json.dumps(dict(options), default=_plain),
     }
 
@@ -53,14 +53,6 @@ def tuned_attrs(records: Sequence[ChainRecord]) -> dict[str, Any]:
 def phase_attrs(seconds: Mapping[str, float]) -> dict[str, float]:
     """Seconds by phase."""
     return {f"deer_seconds_{phase}": value for phase, value in seconds.items()}
-
-
-def _device(backend: BackendName) -> str:
-    if runs_on_gpu(backend):
-        import jax
-
-        return str(jax.devices()[0].device_kind)
-    return platform.processor() or platform.machine()
 
 
 def _plain(value: Any) -> Any:

@@ -4,9 +4,25 @@ Row t of the tape depends on the seed and on t alone, not on how the chain is cu
 blocks, nor on the backend or dtype. This is what makes the chain's states a function of the seed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+
+class _NoSeed(np.random.bit_generator.ISeedSequence):
+    """For generators whose state is set next: hashing a seed takes longer than all else."""
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        return np.zeros(n_words, dtype)
+
+
+def generator_at(kind: Any, state: Mapping[str, Any]) -> np.random.Generator:
+    """A generator of a kind of bit generator, in that state."""
+    bits = kind(_NoSeed())
+    bits.state = state
+    return np.random.Generator(bits)
 
 
 @dataclass(frozen=True)

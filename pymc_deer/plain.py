@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from pymc_deer.noise import generator_at
+
 _TREE = "tree"
 """Entry of the archive that holds everything but the arrays, as JSON."""
 
@@ -116,7 +118,8 @@ class _Unpacker:
         if kind == "dict":
             return {key: self.unpack(item) for key, item in content.items()}
         if kind == "generator":
-            return _generator(self.unpack(content))
+            state = self.unpack(content)
+            return generator_at(getattr(np.random, state["bit_generator"]), state)
         if kind == "again":
             return self._made[content]
         made = self._arrays[content] if kind == "array" else self._instance(tree)
@@ -126,9 +129,3 @@ class _Unpacker:
     def _instance(self, tree: Any) -> Any:
         content = {name: self.unpack(item) for name, item in tree["fields"].items()}
         return self._classes[tree["class"]](**content)
-
-
-def _generator(state: dict[str, Any]) -> np.random.Generator:
-    bits = getattr(np.random, state["bit_generator"])(0)
-    bits.state = state
-    return np.random.Generator(bits)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pymc.model import Model, modelcontext
 
-from pymc_deer.backends import resolve_backend, runs_on_gpu
+from pymc_deer.backends import gpu_name, resolve_backend
 from pymc_deer.calibration import DEFAULT_RULE, Pilot, Trials
 from pymc_deer.cost_shares import count_constants, count_gradient, libraries
 from pymc_deer.density import Density, build_density, continuous_variables
@@ -113,7 +113,7 @@ class _Bench:
         device, begun = "", time.perf_counter()
         try:
             resolve_backend(name)
-            device = _device(name)
+            device = gpu_name(name) or CPU
             options = Options(backend=name, window=1)
             solver = prepare(options, self.density, self.model, name, alone=True).solver
         except (BackendError, ForkError) as error:
@@ -180,11 +180,3 @@ def window_cost(cost: WindowCost, trials: Trials) -> WindowCost:
         compile_seconds=compiling,
         note="" if found else f"more than {least:.0f} sweeps for 1000 transitions, given up.",
     )
-
-
-def _device(name: BackendName) -> str:
-    if not runs_on_gpu(name):
-        return CPU
-    import jax
-
-    return str(jax.local_devices()[0].device_kind)

@@ -11,7 +11,7 @@ from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends.base import Run, Solver, Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batches import in_batches
-from pymc_deer.noise import Tape, draw_tape
+from pymc_deer.noise import Tape, draw_tape, generator_at
 
 _DIVERGENCE = 1000.0
 """Energy error from which a transition counts as divergent, as in PyMC and Stan."""
@@ -51,18 +51,8 @@ class Streams:
         return tape
 
 
-class _NoSeed(np.random.bit_generator.ISeedSequence):
-    """For generators whose state is set next: hashing a seed takes longer than all else."""
-
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
-        return np.zeros(n_words, dtype)
-
-
 def _twin(rng: np.random.Generator) -> np.random.Generator:
-    make: Any = type(rng.bit_generator)
-    bits = make(_NoSeed())
-    bits.state = rng.bit_generator.state
-    return np.random.Generator(bits)
+    return generator_at(type(rng.bit_generator), rng.bit_generator.state)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,15 @@ def runs_on_gpu(backend: BackendName) -> bool:
     return backend == "jax" and _jax_has_gpu()
 
 
+def gpu_name(backend: BackendName) -> str | None:
+    """What the GPU is called that the backend's chains run on, if they do."""
+    if not runs_on_gpu(backend):
+        return None
+    import jax
+
+    return str(jax.local_devices()[0].device_kind)
+
+
 def make_solver(
     backend: BackendName, density: Density, spec: SweepSpec, plan: WindowPlan
 ) -> Solver:

@@ -195,8 +195,11 @@ class Solver(ABC):
         at_once
             Transitions of each chain to solve in one call, at most the capacity.
         """
+        # How many threads there may be is asked only where there is something for them.
+        if len(chains) == 1 or self.batches_chains or not self._is_worth_threads(chains):
+            return self._run_in_pieces(chains, params, at_once)
         n_threads = min(len(chains), self._threads_allowed())
-        if self.batches_chains or n_threads == 1 or not self._is_worth_threads(chains):
+        if n_threads == 1:
             return self._run_in_pieces(chains, params, at_once)
         stopped = Event()
         tasks = [

@@ -48,20 +48,18 @@ HMC_SLOW: dict[BackendName, list[tuple[str, Rule]]] = {
 }
 
 
+QUICK_CASES = {"mala": MALA_QUICK, "hmc": HMC_QUICK}
+SLOW_CASES = {"mala": MALA_SLOW, "hmc": HMC_SLOW}
+
+
 def _cases() -> list[Any]:
     """Slow where it takes long to compile. On Numba, which runs the same graph, not all rules."""
     cases = []
     for kernel, name, rule, backend in product(KERNELS, MODELS, RULES, BACKENDS):
-        in_quick, in_slow = (
-            (name, rule) in of_kernel[kernel][backend]
-            for of_kernel in (
-                {"mala": MALA_QUICK, "hmc": HMC_QUICK},
-                {"mala": MALA_SLOW, "hmc": HMC_SLOW},
-            )
-        )
-        if not in_quick and not in_slow:
+        quick = (name, rule) in QUICK_CASES[kernel][backend]
+        if not quick and (name, rule) not in SLOW_CASES[kernel][backend]:
             continue
-        marks = [] if in_quick else [pytest.mark.slow]
+        marks = [] if quick else [pytest.mark.slow]
         case = f"{kernel}-{name}-{rule}-{backend}"
         cases.append(pytest.param(kernel, name, rule, backend, marks=marks, id=case))
     return cases

@@ -8,6 +8,7 @@ import numpy as np
 import pytensor
 
 from pymc_deer.backends.base import Run, Solver
+from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.chain import Streams
 from pymc_deer.options import BackendName
 from tests.random_models.models import random_model
@@ -89,15 +90,15 @@ def check(seed: int, backend: BackendName, window_tol: float = TOL) -> Outcome:
         single = step.solver.with_plan(replace(plan, window=1))
         rounded = step.solver.with_plan(replace(plan, tol=0.0))
 
-        def run(solver: Solver, start: np.ndarray, first: int = 0) -> np.ndarray:
+        def run(solver: Solver, start: np.ndarray, first: int = 0) -> Trajectory:
             chain = Run(start, tape[first:], tuning, np.random.default_rng(0))
-            return solver.run(chain, params).z
+            return solver.run(chain, params)
 
-        solved = windows.run(Run(z, tape, tuning, np.random.default_rng(0)), params)
-        exact, batched = run(single, z), run(rounded, z)
+        solved = run(windows, z)
+        exact, batched = run(single, z).z, run(rounded, z).z
         before = np.vstack([z, exact])
         # Windows err anywhere, and chains may drive neighbours apart in one place alone.
-        disturbed = [run(single, before[t] + TOL, t) - exact[t:] for t in _DISTURBED_AT]
+        disturbed = [run(single, before[t] + TOL, t).z - exact[t:] for t in _DISTURBED_AT]
     assert np.isfinite(exact).all(), description
     assert solved.n_fallback == 0, description
     difference = float(np.abs(solved.z - exact).max())
