@@ -5,13 +5,13 @@ from the tape alone, never from timings.
 """
 
 from collections.abc import Sequence
-from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pymc_deer.backends.base import Tuning
 from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.duplicate import duplicate
 from pymc_deer.metric import Metric, MetricKind, identity_metric
 from pymc_deer.path_length import PathLength
 from pymc_deer.warmup_window import WarmupWindow
@@ -165,8 +165,8 @@ class Warmup:
 
     def copy(self) -> "Warmup":
         """One that learns without this one's knowing."""
-        averaging, window = copy(self.dual_averaging), deepcopy(self.window)
-        return replace(self, dual_averaging=averaging, window=window)
+        averaging = self.dual_averaging and duplicate(self.dual_averaging)
+        return duplicate(self, dual_averaging=averaging, window=self.window.copy())
 
     @property
     def draws_to_boundary(self) -> int:
@@ -230,7 +230,7 @@ class Warmup:
         """To the next stretch, with what a window has taught if one has ended."""
         if learned is not None:
             self.path, self.tuned_steps_per_draw = learned.path, learned.steps_per_draw
-            self.tuning = replace(self.tuning, metric=learned.metric)
+            self.tuning = duplicate(self.tuning, metric=learned.metric)
             if self.adapts_metric and self.dual_averaging is not None:
                 self.begin_at(self.dual_averaging.average)
             self.window = WarmupWindow()
@@ -242,7 +242,7 @@ class Warmup:
     def _go_on_with(self, step_size: float) -> None:
         learning = self.done < len(self.schedule) and self.schedule[self.done].explores
         lengths = self.path.lengths(step_size, learning=learning)
-        self.tuning = replace(self.tuning, step_size=step_size, lengths=lengths)
+        self.tuning = duplicate(self.tuning, step_size=step_size, lengths=lengths)
 
 
 def observe(warmups: Sequence[Warmup], trajectories: Sequence[Trajectory], n_draws: int) -> None:

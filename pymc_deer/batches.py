@@ -21,7 +21,12 @@ def in_batches(
     >>> twice.ravel()
     array([0., 2., 4.])
     """
-    missing = -len(rows) % length
-    padded = np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)])
-    parts = [function(padded[i : i + length]) for i in range(0, len(padded), length)]
-    return [np.concatenate(columns)[: len(rows)] for columns in zip(*parts, strict=True)]
+    rows, n = np.ascontiguousarray(rows), len(rows)
+    whole = n - n % length
+    parts = [function(rows[i : i + length]) for i in range(0, whole, length)]
+    if whole < n:
+        padded = np.empty((length, *rows.shape[1:]), rows.dtype)
+        padded[: n - whole], padded[n - whole :] = rows[whole:], rows[-1]
+        parts.append(function(padded))
+    columns = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+    return [column[:n] for column in columns]

@@ -13,6 +13,7 @@ import numpy as np
 
 from pymc_deer.adaptation import Warmup, acceptance_rates, observe
 from pymc_deer.backends.base import Solver
+from pymc_deer.duplicate import duplicate
 from pymc_deer.mixing import BatchMeans
 from pymc_deer.noise import Tape
 from pymc_deer.status import narrowed_window, slow_mixing
@@ -190,13 +191,15 @@ class Chain:
 
     def after(self, solved: SolvedStretch, n: int) -> ChainRecord:
         """The record behind n draws of a stretch; warm-up has yet to learn from them."""
-        record = replace(self.record, stretch_draws=0, handed_out=0, x=solved.draws[n - 1])
-        # A copy: a view would keep the whole stretch.
+        record = duplicate(self.record, stretch_draws=0, handed_out=0)
+        # Copies: views would keep the whole stretch.
+        record.x = solved.draw(n - 1).copy()
         record.z = solved.trajectory.z[n * solved.steps_per_draw - 1].copy()
         record.streams, record.warmup = solved.streams, record.warmup.copy()
         if n < self.record.stretch_draws:
-            record.streams = self.record.streams.copy()
-            record.streams.tape(n * solved.steps_per_draw, len(record.x), solved.tuning)
+            rows, size = n * solved.steps_per_draw, len(record.x)
+            streams = self.record.streams
+            _, record.streams = streams.ahead(rows, size, solved.tuning, sweeps=False)
             record.streams.probes = solved.streams.probes
         if record.n_tune_left:
             record.n_tune_left = max(0, record.n_tune_left - n)
@@ -237,10 +240,12 @@ class Chain:
         """The current stretch, with its noise."""
         record = self.record
         steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
-        streams = record.streams.copy()
-        tape = streams.tape(record.stretch_draws * steps, len(record.x), tuning)
+        rows = record.stretch_draws * steps
+        solver, size = self._narrowed_solver, len(record.x)
+        sweeps = solver.plan.window > 1
+        tape, streams = record.streams.ahead(rows, size, tuning, sweeps=sweeps)
         z = tuning.metric.to_z(record.x) if record.z is None else record.z
-        return Task(self._narrowed_solver, z, tape, tuning, steps, streams)
+        return Task(solver, z, tape, tuning, steps, streams)
 
     @property
     def _narrowed_solver(self) -> Solver:

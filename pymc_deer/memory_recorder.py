@@ -45,7 +45,7 @@ class MemoryRecorder(Recorder):
     """
 
     def __init__(self, values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -> None:
-        super().__init__(values)
+        super().__init__(values, keeps_warmup=not settings.discard_tuned_samples)
         self._settings, self._idata_kwargs = settings, idata_kwargs
         assert settings.tune is not None
         self._traces = _traces(values, settings.tune + settings.draws)
@@ -53,7 +53,7 @@ class MemoryRecorder(Recorder):
     def finished(self, ending: Ending) -> DataTree:
         self.flush()
         for trace in self._traces:
-            trace.end(self.n_written)
+            trace.end(self.n_done)
         idata = inference_data(
             self._traces,
             tune=self._settings.tune,

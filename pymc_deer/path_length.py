@@ -38,5 +38,5 @@ class PathLength:
             return self.steps, self.steps
         learning = learning and self.adapts
         length = 2 * self.length if learning else self.length
-        most = int(np.clip(round(length / step_size), 1, MAX_STEPS))
+        most = min(max(round(length / step_size), 1), MAX_STEPS)
         return 1 if learning else most, most

@@ -83,13 +83,18 @@ class PathStatistics:
             )
         return whole
 
+    def copy(self) -> "PathStatistics":
+        """One to which transitions can be added without this one's knowing."""
+        sums = (self.counts, self.moves, self.sums, self.squares)
+        return PathStatistics(*(array.copy() for array in sums), self.n, self.last)
+
     def add(self, trajectory: Trajectory) -> None:
         """Take in transitions that follow on those before."""
         z = trajectory.z[:, _coordinates(trajectory.z.shape[1])].astype(float)
         functions = np.concatenate([z, np.abs(z)], axis=1)
         first = 1 if self.last is None else 0
-        before = functions[:1] if self.last is None else self.last[None]
-        moves = (np.diff(functions, axis=0, prepend=before) ** 2)[first:]
+        states = functions if self.last is None else np.concatenate([self.last[None], functions])
+        moves = (states[1:] - states[:-1]) ** 2
         half = (self.n + np.arange(len(z)))[first:] % 2
         lengths = trajectory.n_leapfrog * trajectory.step_sizes
         bins = np.searchsorted(_BOUNDS, lengths[first:])
@@ -98,7 +103,8 @@ class PathStatistics:
         self.n += len(z)
         self.sums += functions.sum(axis=0)
         self.squares += (functions**2).sum(axis=0)
-        self.last = functions[-1]
+        # A copy: a view would keep the whole stretch.
+        self.last = functions[-1].copy()
 
     @property
     def variance(self) -> np.ndarray:

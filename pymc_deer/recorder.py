@@ -9,6 +9,8 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pymc.model import Model
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from xarray import DataTree
 
@@ -123,7 +125,9 @@ class Piece:
     @classmethod
     def joined(cls, pieces: "Sequence[Piece]") -> "Piece":
         """Pieces of one phase that follow on one another."""
-        first = pieces[0]
+        first, *others = pieces
+        if not others:
+            return first
         draws = np.concatenate([piece.draws for piece in pieces], axis=1)
         stats = {
             name: np.concatenate([piece.stats[name] for piece in pieces], axis=1)
@@ -172,16 +176,19 @@ class Recorder(ABC):
     values
         What is recorded.
     first
-        Draws of each chain, those of warm-up included, that are written already.
+        Draws of each chain, those of warm-up included, that are dealt with already.
+    keeps_warmup
+        Whether draws of warm-up are written. If not, nothing is computed of them.
     """
 
-    def __init__(self, values: Values, first: int = 0) -> None:
+    def __init__(self, values: Values, first: int = 0, *, keeps_warmup: bool) -> None:
         self.values = values
+        self._keeps_warmup = keeps_warmup
         self._waiting = _Waiting(first)
 
     @property
-    def n_written(self) -> int:
-        """Draws of each chain that are written, those of warm-up included."""
+    def n_done(self) -> int:
+        """Draws of each chain that are written, or not to be: those of warm-up included."""
         return self._waiting.first
 
     def record(
@@ -195,6 +202,9 @@ class Recorder(ABC):
             Where the chains stand behind it, for recorders from which a run can go on.
         """
         waiting = self._waiting
+        if tuning and not self._keeps_warmup:
+            self._waiting = _Waiting(waiting.end + len(stretches[0]))
+            return
         if waiting.pieces and waiting.pieces[0].tuning != tuning:
             self.flush()
             waiting = self._waiting
@@ -228,6 +238,17 @@ def _traced(model: Model, var_names: Sequence[str] | None) -> list[Tensor]:
     return model.replace_rvs_by_values([v for v in model.unobserved_RVs if v.name in var_names])
 
 
+def _without_views(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """The same without the views that Deterministics are: vectorised, one is taken row by row."""
+    graph: Any = FunctionGraph(
+        outputs=list(outputs), clone=True, copy_inputs=False, copy_orphans=False
+    )
+    for node in graph.toposort():
+        if isinstance(node.op, ViewOp):
+            graph.replace(node.outputs[0], node.inputs[0])
+    return graph.outputs
+
+
 def _vectorized(model: Model, layout: Layout, variables: Sequence[Tensor]) -> Any:
     """Values of the variables at each row of (n, D): a list of (n, ...)."""
     dtype = np.result_type(*layout.dtypes).name
@@ -235,7 +256,7 @@ def _vectorized(model: Model, layout: Layout, variables: Sequence[Tensor]) -> An
     rows = pt.matrix("rows", dtype=dtype, shape=(None, layout.size))
     values = layout.unravel_symbolic(x)
     inputs = {variable: values[variable.name] for variable in model.value_vars}
-    single: list[Tensor] = graph_replace(list(variables), inputs, strict=False)
+    single = _without_views(graph_replace(list(variables), inputs, strict=False))
     # What does not depend on the draw is the same for all.
     batch = [
         v if v.type.ndim > s.type.ndim else pt.broadcast_to(v, (rows.shape[0], *s.shape))

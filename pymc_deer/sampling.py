@@ -133,6 +133,8 @@ def sample(
     shown = False if quiet else progressbar
     with closing(run.recorder):
         _make_draws(run, StretchProgress.of(run, shown, progressbar_theme))
+        with run.phases.of("recording"):
+            run.recorder.flush()
         if not quiet:
             kind = WarningType.CONVERGENCE
             told = run.ensemble.warnings()
@@ -175,7 +177,7 @@ class StretchProgress(MCMCProgressBarManager):
         """Advance the bar of each chain, or that of all."""
         if not self._show_progress:
             return
-        n_draws = len(stretches[0].draws)
+        n_draws = len(stretches[0])
         for chain, stretch in enumerate(stretches):
             self.completed_draws += n_draws
             last = {name: column[-1] for name, column in stretch.statistics.items()}

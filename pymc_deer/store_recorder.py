@@ -107,7 +107,8 @@ class StoreRecorder(Recorder):
         checkpoint: Checkpoint,
         phases: Phases,
     ) -> None:
-        super().__init__(values, sum(checkpoint.n_done))
+        keeps_warmup = "warmup_posterior" in store.sizes
+        super().__init__(values, sum(checkpoint.n_done), keeps_warmup=keeps_warmup)
         self._place, self._store, self._checkpoint = place, store, checkpoint
         self._phases = phases
         self._committed = time.monotonic()
@@ -171,8 +172,6 @@ class StoreRecorder(Recorder):
 
     def _write(self, piece: Piece, values: Mapping[str, np.ndarray]) -> None:
         prefix = "warmup_" if piece.tuning else ""
-        if f"{prefix}posterior" not in self._store.sizes:
-            return
         settings = self._checkpoint.settings
         assert settings.tune is not None
         first = piece.first if piece.tuning else piece.first - settings.tune

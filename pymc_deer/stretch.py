@@ -1,7 +1,7 @@
 """Stretches of chain: what is solved in one call, with its noise, and what its draws need."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends.base import Run, Solver, Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batches import in_batches
+from pymc_deer.duplicate import duplicate
 from pymc_deer.noise import Tape, draw_tape, generator_at
 
 _DIVERGENCE = 1000.0
@@ -35,19 +36,26 @@ class Streams:
     def spawn(cls, rng: np.random.Generator) -> "Streams":
         return cls(*rng.spawn(6))
 
-    def copy(self) -> "Streams":
-        """Generators that give the same numbers; quicker than ``deepcopy``, once a stretch."""
-        return Streams(*(_twin(getattr(self, stream.name)) for stream in fields(self)))
+    def ahead(self, n: int, size: int, tuning: Tuning, *, sweeps: bool) -> "tuple[Tape, Streams]":
+        """What `tape` gives, and the generators behind it: these stay as they are.
+
+        Those that no stretch so tuned, with sweeps or without, draws from are shared: to copy one
+        takes as long as the noise of a short stretch.
+        """
+        used = {"scale": tuning.jitter, "length": tuning.lengths[1] > 1, "probes": sweeps}
+        names = ["normal", "uniform", *(name for name, is_used in used.items() if is_used)]
+        after = duplicate(self, **{name: _twin(getattr(self, name)) for name in names})
+        return after.tape(n, size, tuning), after
 
     def tape(self, n: int, size: int, tuning: Tuning) -> Tape:
         """The next n rows of the noise tape: step sizes and path lengths vary as tuned."""
         tape = draw_tape(self.normal, self.uniform, n, size)
         if tuning.jitter:
-            tape = replace(tape, scale=1.0 + tuning.jitter * self.scale.uniform(-1.0, 1.0, n))
+            tape = duplicate(tape, scale=1.0 + tuning.jitter * self.scale.uniform(-1.0, 1.0, n))
         fewest, most = tuning.lengths
         if most > 1:
             more = self.length.random(n) * (most - fewest + 1)
-            tape = replace(tape, n_leapfrog=fewest + more.astype(np.int64))
+            tape = duplicate(tape, n_leapfrog=fewest + more.astype(np.int64))
         return tape
 
 
@@ -71,17 +79,37 @@ class SolvedStretch:
         pairs = zip(self.params, params, strict=True)
         return all(a is b or np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
+    def __len__(self) -> int:
+        """Its recorded draws."""
+        return len(self.trajectory) // self.steps_per_draw
+
     @cached_property
     def draws(self) -> np.ndarray:
         """The recorded draws in x, shape (draws, D)."""
-        z = self.trajectory.z[self.steps_per_draw - 1 :: self.steps_per_draw]
-        [x] = in_batches(lambda rows: [self.tuning.metric.to_x(rows)], z, _BATCH)
-        return x.astype(z.dtype)
+        return self._to_x(self._recorded)
+
+    def draw(self, i: int) -> np.ndarray:
+        """The i-th of them, shape (D,), where the others may not be asked for."""
+        return self._to_x(self._recorded[i : i + 1])[0]
+
+    @property
+    def _recorded(self) -> np.ndarray:
+        """The recorded draws in z, shape (draws, D)."""
+        return self.trajectory.z[self.steps_per_draw - 1 :: self.steps_per_draw]
+
+    def _to_x(self, z: np.ndarray) -> np.ndarray:
+        """States (n, D), to the last bit as among any others."""
+        metric = self.tuning.metric
+        if metric.kind == "diag":
+            # Number by number, there is no product to round otherwise.
+            return metric.to_x(z).astype(z.dtype, copy=False)
+        [x] = in_batches(lambda rows: [metric.to_x(rows)], z, _BATCH)
+        return x.astype(z.dtype, copy=False)
 
     @cached_property
     def statistics(self) -> dict[str, list[Any]]:
         """Statistics of the recorded draws by name, each as PyMC takes it of one draw."""
-        n_draws = len(self.draws)
+        n_draws = len(self)
         return {
             name: column.tolist() if isinstance(column, np.ndarray) else [column] * n_draws
             for name, column in self.columns.items()
@@ -91,7 +119,7 @@ class SolvedStretch:
     def columns(self) -> dict[str, Any]:
         """Statistics of the recorded draws by name, (draws,) or one number for all."""
         trajectory, steps = self.trajectory, self.steps_per_draw
-        n_draws = len(trajectory) // steps
+        n_draws = len(self)
         n_swept = len(trajectory) - trajectory.n_fallback if trajectory.n_sweeps else 0
         return {
             "model_logp": trajectory.logp[steps - 1 :: steps],

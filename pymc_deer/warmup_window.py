@@ -7,6 +7,7 @@ from functools import reduce
 import numpy as np
 
 from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.duplicate import duplicate
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import Moments, estimate_metric
 from pymc_deer.metric_low_rank import Sample, estimate_low_rank
@@ -40,6 +41,10 @@ class WarmupWindow:
             sample=Sample.pooled(samples) if samples else None,
             paths=PathStatistics.pooled(paths) if paths else None,
         )
+
+    def copy(self) -> "WarmupWindow":
+        """One that goes on without this one's knowing; sums once made are shared."""
+        return duplicate(self, means=list(self.means), paths=self.paths and self.paths.copy())
 
     def add(self, trajectory: Trajectory, metric: Metric) -> None:
         """Take in part of a stretch that was run with `metric`."""

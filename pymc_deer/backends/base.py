@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from threading import Event
@@ -19,6 +19,7 @@ from pymc_deer.backends.threads import available_cores, run_in_threads
 from pymc_deer.backends.trajectory import Buffers, Job, Noise, Trajectory
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
+from pymc_deer.duplicate import duplicate
 from pymc_deer.jacobian import Rule
 from pymc_deer.memory import available_memory
 from pymc_deer.metric import Metric
@@ -148,10 +149,8 @@ class Solver(ABC):
         return self._changed(_cores=sys.maxsize if n is None else n)
 
     def _changed(self, **attributes: Any) -> Self:
-        # Not copy.copy, which leaves behind what pickling does: the compiled programs.
-        other = object.__new__(type(self))
-        vars(other).update(self.__dict__ | attributes)
-        return other
+        # Compiled programs included, which pickling leaves behind.
+        return duplicate(self, **attributes)
 
     def _compiled(self, key: Hashable, build: Callable[[], Any]) -> Any:
         """A program that all derived solvers share."""
@@ -179,7 +178,7 @@ class Solver(ABC):
             Source of the Rademacher probes of the ``stochastic`` rule. They steer the sweeps and
             leave no trace in the states beyond the tolerance.
         """
-        return self.solve_together([Run(start, tape, tuning, probe_rng)], params)[0]
+        return self.solve_together([Run(start, tape, tuning, probe_rng)], params, len(tape))[0]
 
     def run(self, chain: Run, params: Sequence[np.ndarray]) -> Trajectory:
         """As :meth:`solve`, for a tape of any length, in as many calls as the capacity asks for."""
@@ -197,29 +196,17 @@ class Solver(ABC):
         """
         # How many threads there may be is asked only where there is something for them.
         if len(chains) == 1 or self.batches_chains or not self._is_worth_threads(chains):
-            return self._run_in_pieces(chains, params, at_once)
+            return self.solve_together(chains, params, at_once)
         n_threads = min(len(chains), self._threads_allowed())
         if n_threads == 1:
-            return self._run_in_pieces(chains, params, at_once)
+            return self.solve_together(chains, params, at_once)
         stopped = Event()
         tasks = [
-            partial(self._beside(stopped, i)._run_in_pieces, [chain], params, at_once)
+            partial(self._beside(stopped, i).solve_together, [chain], params, at_once)
             for i, chain in enumerate(chains)
         ]
         with self.one_blas_thread():
             return [found for [found] in run_in_threads(tasks, n_threads, stopped)]
-
-    def _run_in_pieces(
-        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
-    ) -> list[Trajectory]:
-        pieces = []
-        for first in range(0, len(chains[0].tape), at_once):
-            parts = [chain._replace(tape=chain.tape[first : first + at_once]) for chain in chains]
-            if pieces:
-                ends = [trajectory.z[-1] for trajectory in pieces[-1]]
-                parts = [p._replace(start=z) for p, z in zip(parts, ends, strict=True)]
-            pieces.append(self.solve_together(parts, params))
-        return [Trajectory.joined(of_chain) for of_chain in zip(*pieces, strict=True)]
 
     @property
     def batches_chains(self) -> bool:
@@ -256,33 +243,44 @@ class Solver(ABC):
             raise CancelledError
 
     def solve_together(
-        self, chains: Sequence[Run], params: Sequence[np.ndarray]
+        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
-        """As :meth:`solve`, for several chains with tapes of one length and one metric."""
-        if self.batches_chains:
-            return self._solve_batch(chains, params)
-        return [found for c in chains for found in self._solve_batch([c], params)]
-
-    def _solve_batch(self, chains: Sequence[Run], params: Sequence[np.ndarray]) -> list[Trajectory]:
-        jobs = [self._job(chain) for chain in chains]
-        n = len(chains[0].tape)
+        """As :meth:`run_together`, in one thread."""
         metric = chains[0].tuning.metric.astype(self.density.dtype)
         inputs = (*metric.arrays, *params)
+        jobs = [self._job(chain) for chain in chains]
+        batches = [jobs] if self.batches_chains else [[job] for job in jobs]
         with self.one_blas_thread():
-            if self.plan.window == 1:
-                self._sequential(jobs, inputs, 0)
-                return [job.trajectory(0, 0) for job in jobs]
-            found = self._windowed(jobs, inputs)
-            for job, (n_done, _) in zip(jobs, found, strict=True):
-                if n_done < n:
-                    self._sequential([job], inputs, n_done)
-        return [job.trajectory(k, n - m) for job, (m, k) in zip(jobs, found, strict=True)]
+            return [found for some in batches for found in self._solve_batch(some, inputs, at_once)]
+
+    def _solve_batch(
+        self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], at_once: int
+    ) -> list[Trajectory]:
+        """The jobs' trajectories, piece by piece of their tapes, written to where they belong."""
+        n = len(jobs[0].noise.log_u)
+        pieces = [range(first, min(n, first + at_once)) for first in range(0, n, at_once)]
+        counts = [self._solve_piece([job.part(rows) for job in jobs], inputs) for rows in pieces]
+        by_job = zip(jobs, zip(*counts, strict=True), strict=True)
+        return [job.trajectory(*map(sum, zip(*own, strict=True))) for job, own in by_job]
+
+    def _solve_piece(
+        self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]
+    ) -> list[tuple[int, int]]:
+        """Fill the buffers; sweeps, and transitions done without, of each chain."""
+        if self.plan.window == 1:
+            self._sequential(jobs, inputs, 0)
+            return [(0, 0) for _ in jobs]
+        found, n = self._windowed(jobs, inputs), len(jobs[0].noise.log_u)
+        for job, (n_done, _) in zip(jobs, found, strict=True):
+            if n_done < n:
+                self._sequential([job], inputs, n_done)
+        return [(n_sweeps, n - n_done) for n_done, n_sweeps in found]
 
     def _job(self, chain: Run) -> Job:
         size, dtype = self.density.size, self.density.dtype
         noise = Noise.of(chain.tape, chain.tuning.step_size, dtype)
         start = np.ascontiguousarray(chain.start, dtype=dtype)
-        buffers = Buffers(len(chain.tape), size, dtype)
+        buffers = Buffers.empty(len(chain.tape), size, dtype)
         return Job(start, noise, chain.tuning.curvature, chain.probe_rng, buffers)
 
     def evaluate(
@@ -305,19 +303,21 @@ class Solver(ABC):
         """Where matrices are small: threads would only get in each other's way, and in that of
         other chains. Where PyMC forks, it does not limit them.
         """
-        return self._threadpools.limit(limits=1, user_api="blas")
+        # Where one thread is the limit already, there is no need to set it, which takes longer.
+        pools = self._blas.lib_controllers
+        limited = all(pool.num_threads == 1 for pool in pools)
+        return nullcontext() if limited else self._blas.limit(limits=1)
 
     def blas_threads(self) -> int:
         """Threads that BLAS may use now, by ``pm.sample(blas_cores=...)`` among others."""
-        pools = self._threadpools.select(user_api="blas").lib_controllers
-        return min((pool.num_threads for pool in pools), default=sys.maxsize)
+        return min((pool.num_threads for pool in self._blas.lib_controllers), default=sys.maxsize)
 
     @cached_property
-    def _threadpools(self) -> ThreadpoolController:
-        return ThreadpoolController()
+    def _blas(self) -> ThreadpoolController:
+        return ThreadpoolController().select(user_api="blas")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_threadpools"}
+        return {k: v for k, v in self.__dict__.items() if k != "_blas"}
 
     def _scalar(self, value: float) -> np.ndarray:
         return np.asarray(value, dtype=self.density.dtype)

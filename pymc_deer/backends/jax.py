@@ -249,8 +249,10 @@ def _abstract(variable: Any) -> jax.ShapeDtypeStruct:
 
 def _stacked(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
     """Noise of all chains, (C, rows, ...): at full capacity, so that all calls have one shape."""
-    missing = rows - len(noises[0].log_u)
-    return tuple(
-        np.stack([np.pad(a, ((0, missing), *((0, 0),) * (a.ndim - 1))) for a in of_chains])
-        for of_chains in zip(*noises, strict=True)
-    )
+    n, stacked = len(noises[0].log_u), []
+    for of_chains in zip(*noises, strict=True):
+        padded = np.zeros((len(noises), rows, *of_chains[0].shape[1:]), of_chains[0].dtype)
+        for mine, its in zip(padded, of_chains, strict=True):
+            mine[:n] = its
+        stacked.append(padded)
+    return tuple(stacked)

@@ -114,12 +114,12 @@ class NumbaSolver(Solver):
     _n_threads = 1
 
     def solve_together(
-        self, chains: Sequence[Run], params: Sequence[np.ndarray]
+        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
         """See :meth:`Solver.solve_together`; windows take as many threads as they may."""
         if self._stopped is None and self.plan.window > 1:
             self._n_threads = self._threads_allowed()
-        return super().solve_together(chains, params)
+        return super().solve_together(chains, params, at_once)
 
     def _available_cores(self) -> int:
         return available_threads()
@@ -288,4 +288,5 @@ def _compile_loop(source: str, inner_name: str, inner: Any) -> Callable[..., Any
 
 def _writeable(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Contiguous, writeable arrays: Numba compiles anew for any other kind."""
-    return tuple(np.require(a, requirements=("C", "W")) for a in arrays)
+    # Almost always they are, and to require it of each takes as long as a short call.
+    return tuple(a if a.flags.carray else np.require(a, requirements=("C", "W")) for a in arrays)

@@ -57,17 +57,6 @@ class Trajectory:
         """Some of the states; the counts stay those of the whole."""
         return replace(self, **{name: getattr(self, name)[rows] for name in _PER_STEP})
 
-    @classmethod
-    def joined(cls, pieces: Sequence["Trajectory"]) -> "Trajectory":
-        """Consecutive trajectories as one."""
-        if len(pieces) == 1:
-            return pieces[0]
-        return cls(
-            **{name: np.concatenate([getattr(p, name) for p in pieces]) for name in _PER_STEP},
-            n_sweeps=sum(p.n_sweeps for p in pieces),
-            n_fallback=sum(p.n_fallback for p in pieces),
-        )
-
 
 class Noise(NamedTuple):
     """A solve's tape in the types of its programs: xi (n, D); log_u, step sizes and L, (n,)."""
@@ -88,7 +77,11 @@ class Noise(NamedTuple):
 
     def after(self, n: int) -> "Noise":
         """Without the first n transitions."""
-        return Noise(*(array[n:] for array in self))
+        return self.part(slice(n, None))
+
+    def part(self, rows: slice) -> "Noise":
+        """Of some of the transitions."""
+        return Noise(*(array[rows] for array in self))
 
 
 def solved_types(n: int, size: int, dtype: str) -> list[tuple[tuple[int, ...], str]]:
@@ -96,11 +89,20 @@ def solved_types(n: int, size: int, dtype: str) -> list[tuple[tuple[int, ...], s
     return [((n, size), dtype) if name in _VECTORS else ((n,), WIDE) for name in SOLVED]
 
 
+@dataclass(frozen=True)
 class Buffers:
     """Arrays that a solver fills for n transitions: `SOLVED`, in that order."""
 
-    def __init__(self, n: int, size: int, dtype: str) -> None:
-        self.arrays = tuple(np.empty(*like) for like in solved_types(n, size, dtype))
+    arrays: tuple[np.ndarray, ...]
+
+    @classmethod
+    def empty(cls, n: int, size: int, dtype: str) -> "Buffers":
+        """For states of D = `size` coordinates."""
+        return cls(tuple(np.empty(*like) for like in solved_types(n, size, dtype)))
+
+    def part(self, rows: slice) -> "Buffers":
+        """Those of some of the transitions."""
+        return Buffers(tuple(array[rows] for array in self.arrays))
 
     @property
     def z(self) -> np.ndarray:
@@ -124,6 +126,15 @@ class Job(NamedTuple):
     curvature: float
     probe_rng: np.random.Generator
     buffers: Buffers
+
+    def part(self, rows: range) -> "Job":
+        """Some of the transitions, of which those before them are done."""
+        if len(rows) == len(self.noise.log_u):
+            return self
+        some = slice(rows.start, rows.stop)
+        start = self.buffers.z[rows.start - 1].copy() if rows.start else self.start
+        noise, buffers = self.noise.part(some), self.buffers.part(some)
+        return self._replace(start=start, noise=noise, buffers=buffers)
 
     def trajectory(self, n_sweeps: int, n_fallback: int) -> Trajectory:
         """What the buffers hold when they are filled."""

@@ -93,3 +93,26 @@ def test_numbers_of_steps_are_uniform_and_change_nothing_else() -> None:
 def test_a_fixed_number_of_steps_is_taken_by_all() -> None:
     streams = Streams.spawn(np.random.default_rng(5))
     assert_array_equal(streams.tape(9, SIZE, replace(STILL, lengths=(7, 7))).lengths, np.full(9, 7))
+
+
+@pytest.mark.parametrize("lengths", [(1, 1), (2, 5)])
+@pytest.mark.parametrize("tuning", [STILL, JITTERED])
+def test_rows_ahead_are_those_that_come(tuning: Tuning, lengths: tuple[int, int]) -> None:
+    """And the generators behind them go on with those after: nothing has moved until then."""
+    streams, other = (Streams.spawn(np.random.default_rng(5)) for _ in range(2))
+    tuning = replace(tuning, lengths=lengths)
+    for n in (4, 1, 7):
+        tape, behind = streams.ahead(n, SIZE, tuning, sweeps=True)
+        behind.probes.random(n)
+        again, _ = streams.ahead(n, SIZE, tuning, sweeps=True)
+        expected = other.tape(n, SIZE, tuning)
+        other.probes.random(n)
+        for mine in (tape, again):
+            assert_array_equal(mine.xi, expected.xi)
+            assert_array_equal(mine.log_u, expected.log_u)
+            assert_array_equal(mine.lengths, expected.lengths)
+            assert_array_equal(mine.step_sizes(1.0), expected.step_sizes(1.0))
+        streams = behind
+    for stream in fields(Streams):
+        mine, its = (getattr(each, stream.name) for each in (streams, other))
+        assert mine.bit_generator.state == its.bit_generator.state

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import KINDS, MetricKind, identity_metric
+from pymc_deer.plain import packed
 from pymc_deer.warmup_window import WarmupWindow
 from tests.support import autoregressive, trajectory
 
@@ -98,3 +99,27 @@ def test_a_chain_that_stood_still_teaches_no_metric(kind: MetricKind, n: int) ->
     found = window.estimate(start, 1.5)
     assert_allclose(found.to_x(np.eye(20)) - found.to_x(np.zeros(20)), np.eye(20), atol=1e-9)
     assert_allclose(found.mu, still[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_goes_on_by_itself(kind: MetricKind) -> None:
+    metric = identity_metric(kind, SIZE)
+
+    def window_of(n: int) -> WarmupWindow:
+        window = WarmupWindow()
+        for seed in range(n):
+            window.add(rotated(50, seed), metric)
+            window.add_paths(rotated(50, seed))
+            window.end_stretch()
+        return window
+
+    def seen(window: WarmupWindow) -> bytes:
+        return packed({"window": window})
+
+    window = window_of(2)
+    before, copied = seen(window), window.copy()
+    copied.add(rotated(50, 2), metric)
+    copied.add_paths(rotated(50, 2))
+    copied.end_stretch()
+    assert seen(window) == before
+    assert seen(copied) == seen(window_of(3))
