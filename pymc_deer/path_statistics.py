@@ -120,24 +120,22 @@ class PathStatistics:
         That length, in units of the coordinates' median standard deviation, and how many of its
         transitions are worth one independent draw; None where too little has been seen.
         """
-        seen = np.array([t for t in _LENGTHS if self._counts(t).min() >= _FEWEST])
-        if len(seen) == 0:
+        enough = (self.counts @ _NEAR.T).min(axis=0) >= _FEWEST
+        if not enough.any():
             return None
-        times = np.array([self._time(t) for t in seen])
+        seen, variance = _LENGTHS[enough], self.variance
+        times = np.array([self._time(near, variance) for near in _NEAR[enough]])
         ends = _SMOOTHING // 2
         padded = np.pad(1 / (times * seen), ends, mode="edge")
         chosen = np.argmax(np.convolve(padded, np.ones(_SMOOTHING), mode="valid"))
-        deviations = np.sqrt(self.variance[: len(self.sums) // 2])
+        deviations = np.sqrt(variance[: len(self.sums) // 2])
         return float(seen[chosen] / np.median(deviations)), float(times[chosen])
 
-    def _counts(self, length: float) -> np.ndarray:
-        """Transitions of about that length, by half."""
-        return self.counts[:, _near(length)].sum(axis=1)
-
-    def _time(self, length: float) -> float:
-        """Transitions of about that length for an independent draw of the slowest functions."""
-        means = self.moves[:, _near(length)].sum(axis=1) / self._counts(length)[:, None]
-        forgotten = np.clip(means / (2 * self.variance), 1e-6, 1.9)
+    def _time(self, near: np.ndarray, variance: np.ndarray) -> float:
+        """Transitions for an independent draw of the slowest functions, by lengths, (B,)."""
+        counts = self.counts[:, near].sum(axis=1)
+        means = self.moves[:, near].sum(axis=1) / counts[:, None]
+        forgotten = np.clip(means / (2 * variance), 1e-6, 1.9)
         signed, absolute = np.split((2 - forgotten) / forgotten, 2, axis=1)
         return max(_slowest(signed), _slowest(absolute) / 2)
 
@@ -149,10 +147,6 @@ def _slowest(times: np.ndarray) -> float:
     return float(np.mean(found))
 
 
-def _near(length: float) -> np.ndarray:
-    return np.flatnonzero(np.abs(_LENGTHS - length) <= _NEIGHBOURS * length)
-
-
 def _coordinates(size: int) -> np.ndarray:
     """All coordinates, or as many as are affordable, evenly spaced."""
     n = min(size, _MOST_COORDINATES)
@@ -160,3 +154,6 @@ def _coordinates(size: int) -> np.ndarray:
 
 
 _BOUNDS = np.sqrt(_LENGTHS[:-1] * _LENGTHS[1:])
+
+_NEAR = np.abs(_LENGTHS - _LENGTHS[:, None]) <= _NEIGHBOURS * _LENGTHS[:, None]
+"""Which lengths, (B, B), are about that of the row."""
