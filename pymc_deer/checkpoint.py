@@ -14,6 +14,7 @@ from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import Moments
 from pymc_deer.metric_low_rank import Sample
 from pymc_deer.mixing import BatchMeans
+from pymc_deer.noise import Rows
 from pymc_deer.options import BackendName
 from pymc_deer.path_length import PathLength
 from pymc_deer.path_statistics import PathStatistics
@@ -123,7 +124,7 @@ def _unreadable(where: str) -> OptionError:
 
 _CLASSES = (
     *(Checkpoint, Settings, Calibration, Trial, Fingerprint),
-    *(ChainRecord, Streams, BatchMeans, Warmup, Stretch, DualAveraging, Tuning, Metric),
+    *(ChainRecord, Streams, Rows, BatchMeans, Warmup, Stretch, DualAveraging, Tuning, Metric),
     *(PathLength, PathStatistics, WarmupWindow, Moments, Sample),
 )
 """Classes that a checkpoint is made of."""

@@ -4,11 +4,13 @@ Row t of the tape depends on the seed and on t alone, not on how the chain is cu
 blocks, nor on the backend or dtype. This is what makes the chain's states a function of the seed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from pymc_deer.duplicate import duplicate
 
 
 class _NoSeed(np.random.bit_generator.ISeedSequence):
@@ -23,6 +25,70 @@ def generator_at(kind: Any, state: Mapping[str, Any]) -> np.random.Generator:
     bits = kind(_NoSeed())
     bits.state = state
     return np.random.Generator(bits)
+
+
+def twin(rng: np.random.Generator) -> np.random.Generator:
+    """A generator that gives the same numbers."""
+    return generator_at(type(rng.bit_generator), rng.bit_generator.state)
+
+
+_BLOCK_NUMBERS = 2**13
+"""Numbers drawn at a time, 64 KiB, where fewer are asked for."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Random numbers in rows, of which the next ones are known before they are asked for.
+
+    A stretch begins from a copy of its noise, so that it can be given up, and to copy a generator
+    takes longer than to draw what a short stretch needs. So a block of rows is drawn at a time, of
+    which `Rows` that follow on one another share all and differ in how many are out. Nothing of one
+    ever changes.
+
+    Attributes
+    ----------
+    rng
+        The generator, before the block.
+    used
+        Rows of the block that are out.
+    """
+
+    rng: np.random.Generator
+    used: int = 0
+
+    def take(
+        self, n: int, draw: Callable[[np.random.Generator, int], np.ndarray], size: int = 1
+    ) -> "tuple[np.ndarray, Rows]":
+        """The next n rows, and those behind them.
+
+        Parameters
+        ----------
+        draw
+            As many rows as it is asked for, of a generator.
+        size
+            Numbers in a row.
+        """
+        block, behind = vars(self).get("_block") or _drawn(self.rng, self.used, draw)
+        end = self.used + n
+        if end <= len(block):
+            return block[self.used : end], duplicate(self, used=end)
+        missing = end - len(block)
+        more, after = _drawn(behind, max(missing, _BLOCK_NUMBERS // size), draw)
+        rows = np.concatenate([block[self.used :], more[:missing]])
+        if missing == len(more):
+            return rows, Rows(after)
+        return rows, duplicate(self, rng=behind, used=missing, _block=(more, after))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"rng": self.rng, "used": self.used}
+
+
+def _drawn(
+    rng: np.random.Generator, n: int, draw: Callable[[np.random.Generator, int], np.ndarray]
+) -> tuple[np.ndarray, np.random.Generator]:
+    """The next n rows, and the generator behind them."""
+    behind = twin(rng)
+    return draw(behind, n), behind
 
 
 @dataclass(frozen=True)
@@ -78,4 +144,14 @@ def draw_tape(normal: np.random.Generator, uniform: np.random.Generator, n: int,
     n, size
         Number of transitions and dimension D.
     """
-    return Tape(normal.standard_normal((n, size)), -uniform.standard_exponential(n))
+    return Tape(momenta(normal, n, size), log_uniforms(uniform, n))
+
+
+def momenta(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
+    """Rows of xi, (n, D)."""
+    return rng.standard_normal((n, size))
+
+
+def log_uniforms(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Rows of log u, (n,)."""
+    return -rng.standard_exponential(n)

@@ -12,7 +12,7 @@ from pymc_deer.backends.base import Run, Solver, Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batches import in_batches
 from pymc_deer.duplicate import duplicate
-from pymc_deer.noise import Tape, draw_tape, generator_at
+from pymc_deer.noise import Rows, Tape, log_uniforms, momenta, twin
 
 _DIVERGENCE = 1000.0
 """Energy error from which a transition counts as divergent, as in PyMC and Stan."""
@@ -23,44 +23,50 @@ _BATCH = 64
 
 @dataclass
 class Streams:
-    """The chain's random generators, one for each use."""
+    """The chain's random numbers, a generator for each use."""
 
-    normal: np.random.Generator
-    uniform: np.random.Generator
+    normal: Rows
+    uniform: Rows
     probes: np.random.Generator
     start: np.random.Generator
-    scale: np.random.Generator
-    length: np.random.Generator
+    scale: Rows
+    length: Rows
 
     @classmethod
     def spawn(cls, rng: np.random.Generator) -> "Streams":
-        return cls(*rng.spawn(6))
+        normal, uniform, probes, start, scale, length = rng.spawn(6)
+        return cls(Rows(normal), Rows(uniform), probes, start, Rows(scale), Rows(length))
 
     def ahead(self, n: int, size: int, tuning: Tuning, *, sweeps: bool) -> "tuple[Tape, Streams]":
-        """What `tape` gives, and the generators behind it: these stay as they are.
+        """What `tape` gives, and what comes behind it, for a stretch with sweeps or without.
 
-        Those that no stretch so tuned, with sweeps or without, draws from are shared: to copy one
-        takes as long as the noise of a short stretch.
+        Nothing here moves, whatever the stretch draws of its own.
         """
-        used = {"scale": tuning.jitter, "length": tuning.lengths[1] > 1, "probes": sweeps}
-        names = ["normal", "uniform", *(name for name, is_used in used.items() if is_used)]
-        after = duplicate(self, **{name: _twin(getattr(self, name)) for name in names})
+        # Where there are no sweeps there are no probes; where a chain starts is behind it.
+        after = duplicate(self, probes=twin(self.probes) if sweeps else self.probes)
         return after.tape(n, size, tuning), after
 
     def tape(self, n: int, size: int, tuning: Tuning) -> Tape:
         """The next n rows of the noise tape: step sizes and path lengths vary as tuned."""
-        tape = draw_tape(self.normal, self.uniform, n, size)
+        xi, self.normal = self.normal.take(n, lambda rng, n: momenta(rng, n, size), size)
+        log_u, self.uniform = self.uniform.take(n, log_uniforms)
+        scale = n_leapfrog = None
         if tuning.jitter:
-            tape = duplicate(tape, scale=1.0 + tuning.jitter * self.scale.uniform(-1.0, 1.0, n))
+            shifts, self.scale = self.scale.take(n, _shifts)
+            scale = 1.0 + tuning.jitter * shifts
         fewest, most = tuning.lengths
         if most > 1:
-            more = self.length.random(n) * (most - fewest + 1)
-            tape = duplicate(tape, n_leapfrog=fewest + more.astype(np.int64))
-        return tape
+            shares, self.length = self.length.take(n, _shares)
+            n_leapfrog = fewest + (shares * (most - fewest + 1)).astype(np.int64)
+        return Tape(xi, log_u, scale, n_leapfrog)
 
 
-def _twin(rng: np.random.Generator) -> np.random.Generator:
-    return generator_at(type(rng.bit_generator), rng.bit_generator.state)
+def _shifts(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.uniform(-1.0, 1.0, n)
+
+
+def _shares(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.random(n)
 
 
 @dataclass(frozen=True)

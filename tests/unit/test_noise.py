@@ -1,5 +1,7 @@
 """The noise tape: row t depends on the seed and on t alone."""
 
+import copy
+import pickle
 from dataclasses import fields, replace
 
 import numpy as np
@@ -10,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 from pymc_deer.backends.base import Tuning
 from pymc_deer.metric import identity_metric
-from pymc_deer.noise import Tape, draw_tape
+from pymc_deer.noise import Rows, Tape, draw_tape
 from pymc_deer.stretch import Streams
 
 SIZE = 3
@@ -57,8 +59,9 @@ def test_streams_are_independent_and_follow_the_seed() -> None:
     other = Streams.spawn(np.random.default_rng(6))
     assert_array_equal(first.tape(5, SIZE, STILL).xi, again.tape(5, SIZE, STILL).xi)
     assert not np.array_equal(first.tape(5, SIZE, STILL).xi, other.tape(5, SIZE, STILL).xi)
-    names = [stream.name for stream in fields(Streams)]
-    assert len({getattr(again, name).random() for name in names}) == len(names)
+    streams = [getattr(again, stream.name) for stream in fields(Streams)]
+    rngs = [stream.rng if isinstance(stream, Rows) else stream for stream in streams]
+    assert len({rng.random() for rng in rngs}) == len(rngs)
 
 
 def test_jitter_varies_step_sizes_and_nothing_else() -> None:
@@ -95,24 +98,45 @@ def test_a_fixed_number_of_steps_is_taken_by_all() -> None:
     assert_array_equal(streams.tape(9, SIZE, replace(STILL, lengths=(7, 7))).lengths, np.full(9, 7))
 
 
+def assert_same(mine: Tape, its: Tape) -> None:
+    assert_array_equal(mine.xi, its.xi)
+    assert_array_equal(mine.log_u, its.log_u)
+    assert_array_equal(mine.lengths, its.lengths)
+    assert_array_equal(mine.step_sizes(1.0), its.step_sizes(1.0))
+
+
 @pytest.mark.parametrize("lengths", [(1, 1), (2, 5)])
 @pytest.mark.parametrize("tuning", [STILL, JITTERED])
-def test_rows_ahead_are_those_that_come(tuning: Tuning, lengths: tuple[int, int]) -> None:
-    """And the generators behind them go on with those after: nothing has moved until then."""
-    streams, other = (Streams.spawn(np.random.default_rng(5)) for _ in range(2))
+@pytest.mark.parametrize("size", [1, 3, 5000])
+def test_rows_ahead_are_those_that_come(
+    size: int, tuning: Tuning, lengths: tuple[int, int]
+) -> None:
+    """Within a block and beyond it, also from a stored copy; what they are ahead of stays."""
+    streams = Streams.spawn(np.random.default_rng(5))
     tuning = replace(tuning, lengths=lengths)
-    for n in (4, 1, 7):
-        tape, behind = streams.ahead(n, SIZE, tuning, sweeps=True)
-        behind.probes.random(n)
-        again, _ = streams.ahead(n, SIZE, tuning, sweeps=True)
-        expected = other.tape(n, SIZE, tuning)
-        other.probes.random(n)
-        for mine in (tape, again):
-            assert_array_equal(mine.xi, expected.xi)
-            assert_array_equal(mine.log_u, expected.log_u)
-            assert_array_equal(mine.lengths, expected.lengths)
-            assert_array_equal(mine.step_sizes(1.0), expected.step_sizes(1.0))
-        streams = behind
-    for stream in fields(Streams):
-        mine, its = (getattr(each, stream.name) for each in (streams, other))
-        assert mine.bit_generator.state == its.bit_generator.state
+    sizes = (4, 1, 7, 2) if size > 100 else (4, 1, 3000, 7000, 1200, 2)
+    rngs = np.random.default_rng(5).spawn(6)
+    whole = draw_tape(rngs[0], rngs[1], sum(sizes), size)
+    first = 0
+    for n in sizes:
+        tape, behind = streams.ahead(n, size, tuning, sweeps=True)
+        stored = pickle.loads(pickle.dumps(streams))
+        assert_same(tape, copy.deepcopy(streams).tape(n, size, tuning))
+        assert_same(tape, stored.tape(n, size, tuning))
+        assert_array_equal(tape.xi, whole.xi[first : first + n])
+        assert_array_equal(tape.log_u, whole.log_u[first : first + n])
+        first, streams = first + n, behind
+
+
+def test_probes_ahead_leave_the_others_alone() -> None:
+    streams = Streams.spawn(np.random.default_rng(5))
+    before = streams.probes.bit_generator.state
+    _, behind = streams.ahead(4, SIZE, STILL, sweeps=True)
+    behind.probes.random(3)
+    assert streams.probes.bit_generator.state == before != behind.probes.bit_generator.state
+
+
+def test_a_stored_block_is_no_part_of_the_state() -> None:
+    """It is drawn again: states stay small."""
+    _, behind = Streams.spawn(np.random.default_rng(5)).ahead(4, SIZE, STILL, sweeps=False)
+    assert len(pickle.dumps(behind)) < 10_000
