@@ -14,7 +14,7 @@ import numpy as np
 from pymc_deer.adaptation import Warmup, acceptance_rates, observe
 from pymc_deer.backends.base import Solver
 from pymc_deer.mixing import BatchMeans
-from pymc_deer.noise import Tape
+from pymc_deer.noise import Tape, draw_momenta
 from pymc_deer.status import narrowed_window, slow_mixing
 from pymc_deer.stretch import SolvedStretch, Streams, Task
 
@@ -114,7 +114,7 @@ class Chain:
         if not record.warmup.wants_step_size:
             return
         tuning, rng = record.warmup.tuning, record.streams.start
-        noise = Tape(rng.standard_normal((1, len(x))), np.zeros(1))
+        noise = Tape(draw_momenta(rng, 1, len(x), self.solver.spec.noise), np.zeros(1))
         z = tuning.metric.to_z(x)
         step_size, direction = tuning.step_size, 0.0
         for _ in range(_STEP_SIZE_TRIALS):
@@ -196,7 +196,8 @@ class Chain:
         record.streams, record.warmup = solved.streams, record.warmup.copy()
         if n < self.record.stretch_draws:
             record.streams = self.record.streams.copy()
-            record.streams.tape(n * solved.steps_per_draw, len(record.x), solved.tuning)
+            n_used, noise = n * solved.steps_per_draw, self.solver.spec.noise
+            record.streams.tape(n_used, len(record.x), solved.tuning, noise)
             record.streams.probes = solved.streams.probes
         if record.n_tune_left:
             record.n_tune_left = max(0, record.n_tune_left - n)
@@ -238,7 +239,8 @@ class Chain:
         record = self.record
         steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
         streams = record.streams.copy()
-        tape = streams.tape(record.stretch_draws * steps, len(record.x), tuning)
+        n, noise = record.stretch_draws * steps, self.solver.spec.noise
+        tape = streams.tape(n, len(record.x), tuning, noise)
         z = tuning.metric.to_z(record.x) if record.z is None else record.z
         return Task(self._narrowed_solver, z, tape, tuning, steps, streams)
 

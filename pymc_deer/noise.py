@@ -6,9 +6,12 @@ blocks, nor on the backend or dtype. This is what makes the chain's states a fun
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+
+NoiseSource = Literal["host", "device"]
+"""Where momenta are made: by NumPy for any backend, or by JAX from the keys of a tape."""
 
 
 class _NoSeed(np.random.bit_generator.ISeedSequence):
@@ -32,7 +35,7 @@ class Tape:
     Attributes
     ----------
     xi
-        Momenta, shape (n, D).
+        Momenta, shape (n, D), or the keys, shape (n,), from which the device makes them.
     log_u
         Logarithms of the uniform numbers of the Metropolis tests, shape (n,).
     scale
@@ -64,7 +67,22 @@ class Tape:
         return np.full(len(self), step_size) if self.scale is None else step_size * self.scale
 
 
-def draw_tape(normal: np.random.Generator, uniform: np.random.Generator, n: int, size: int) -> Tape:
+def draw_momenta(
+    rng: np.random.Generator, n: int, size: int, source: NoiseSource = "host"
+) -> np.ndarray:
+    """The next n rows of momenta, shape (n, D), or their keys, shape (n,)."""
+    if source == "device":
+        return rng.integers(2**64, size=n, dtype=np.uint64)
+    return rng.standard_normal((n, size))
+
+
+def draw_tape(
+    normal: np.random.Generator,
+    uniform: np.random.Generator,
+    n: int,
+    size: int,
+    source: NoiseSource = "host",
+) -> Tape:
     """The next n rows of the tape.
 
     The momenta and the Metropolis tests have a generator each, so that the numbers a transition
@@ -77,5 +95,7 @@ def draw_tape(normal: np.random.Generator, uniform: np.random.Generator, n: int,
         Generators of xi and of log u (minus a standard exponential).
     n, size
         Number of transitions and dimension D.
+    source
+        Where the momenta are made.
     """
-    return Tape(normal.standard_normal((n, size)), -uniform.standard_exponential(n))
+    return Tape(draw_momenta(normal, n, size, source), -uniform.standard_exponential(n))

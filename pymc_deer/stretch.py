@@ -11,13 +11,14 @@ from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends.base import Run, Solver, Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batches import in_batches
-from pymc_deer.noise import Tape, draw_tape, generator_at
+from pymc_deer.memory import affordable_rows
+from pymc_deer.noise import NoiseSource, Tape, draw_tape, generator_at
 
 _DIVERGENCE = 1000.0
 """Energy error from which a transition counts as divergent, as in PyMC and Stan."""
 
 _BATCH = 64
-"""Draws whose coordinates are changed in one call."""
+"""Draws whose coordinates are changed in one call, but for large ones."""
 
 
 @dataclass
@@ -39,9 +40,9 @@ class Streams:
         """Generators that give the same numbers; quicker than ``deepcopy``, once a stretch."""
         return Streams(*(_twin(getattr(self, stream.name)) for stream in fields(self)))
 
-    def tape(self, n: int, size: int, tuning: Tuning) -> Tape:
+    def tape(self, n: int, size: int, tuning: Tuning, source: NoiseSource = "host") -> Tape:
         """The next n rows of the noise tape: step sizes and path lengths vary as tuned."""
-        tape = draw_tape(self.normal, self.uniform, n, size)
+        tape = draw_tape(self.normal, self.uniform, n, size, source)
         if tuning.jitter:
             tape = replace(tape, scale=1.0 + tuning.jitter * self.scale.uniform(-1.0, 1.0, n))
         fewest, most = tuning.lengths
@@ -75,7 +76,8 @@ class SolvedStretch:
     def draws(self) -> np.ndarray:
         """The recorded draws in x, shape (draws, D)."""
         z = self.trajectory.z[self.steps_per_draw - 1 :: self.steps_per_draw]
-        [x] = in_batches(lambda rows: [self.tuning.metric.to_x(rows)], z, _BATCH)
+        batch = min(_BATCH, affordable_rows(z.shape[1]))
+        [x] = in_batches(lambda rows: [self.tuning.metric.to_x(rows)], z, batch)
         return x.astype(z.dtype)
 
     @cached_property

@@ -22,7 +22,7 @@ from pymc_deer.density import Density
 from pymc_deer.jacobian import Rule
 from pymc_deer.memory import available_memory
 from pymc_deer.metric import Metric
-from pymc_deer.noise import Tape
+from pymc_deer.noise import Tape, draw_momenta
 from pymc_deer.sweep import SweepSpec
 
 _NARROWEST = 8
@@ -125,6 +125,7 @@ class Solver(ABC):
         self.plan = plan
         self._programs: dict[Hashable, Any] = {}
         self._batchings: dict[Hashable, Batching] = {}
+        self._cast: dict[str, tuple[Metric, tuple[np.ndarray, ...]]] = {}
         self._paces: dict[Hashable, Pace] = defaultdict(Pace)
         self._paces_beside: dict[int, dict[Hashable, Pace]] = defaultdict(
             partial(defaultdict, Pace)
@@ -266,8 +267,7 @@ class Solver(ABC):
     def _solve_batch(self, chains: Sequence[Run], params: Sequence[np.ndarray]) -> list[Trajectory]:
         jobs = [self._job(chain) for chain in chains]
         n = len(chains[0].tape)
-        metric = chains[0].tuning.metric.astype(self.density.dtype)
-        inputs = (*metric.arrays, *params)
+        inputs = (*self._metric_arrays(chains[0].tuning.metric), *params)
         with self.one_blas_thread():
             if self.plan.window == 1:
                 self._sequential(jobs, inputs, 0)
@@ -277,6 +277,14 @@ class Solver(ABC):
                 if n_done < n:
                     self._sequential([job], inputs, n_done)
         return [job.trajectory(k, n - m) for job, (m, k) in zip(jobs, found, strict=True)]
+
+    def _metric_arrays(self, metric: Metric) -> tuple[np.ndarray, ...]:
+        """In the density's type: the same arrays for the same metric, which JAX sends once."""
+        known, arrays = self._cast.get("metric", (None, ()))
+        if known is not metric:
+            arrays = metric.astype(self.density.dtype).arrays
+            self._cast["metric"] = metric, arrays
+        return arrays
 
     def _job(self, chain: Run) -> Job:
         size, dtype = self.density.size, self.density.dtype
@@ -293,9 +301,9 @@ class Solver(ABC):
         It goes through the programs that run the chain, so nothing more is compiled.
         """
         size = self.density.size
-        # Two states, so that the first call of all sees a true batch.
-        tape = Tape(np.zeros((2, size)), np.full(2, -np.inf))
         rng = np.random.default_rng(0)
+        # Two states, so that the first call of all sees a true batch.
+        tape = Tape(draw_momenta(rng, 2, size, self.spec.noise), np.full(2, -np.inf))
         trajectory = self.solve(z, tape, Tuning(0.0, 1.0, metric), params, rng)
         # The ratio is 1 where logp is finite; where it is not, it says so.
         logp = trajectory.logp[0] if trajectory.log_alpha[0] == 0 else np.nan
@@ -317,7 +325,7 @@ class Solver(ABC):
         return ThreadpoolController()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_threadpools"}
+        return {k: v for k, v in self.__dict__.items() if k != "_threadpools"} | {"_cast": {}}
 
     def _scalar(self, value: float) -> np.ndarray:
         return np.asarray(value, dtype=self.density.dtype)

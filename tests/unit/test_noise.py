@@ -1,6 +1,7 @@
 """The noise tape: row t depends on the seed and on t alone."""
 
 from dataclasses import fields, replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 from pymc_deer.backends.base import Tuning
 from pymc_deer.metric import identity_metric
-from pymc_deer.noise import Tape, draw_tape
+from pymc_deer.noise import NoiseSource, Tape, draw_tape
 from pymc_deer.stretch import Streams
 
 SIZE = 3
@@ -23,11 +24,14 @@ def generators() -> tuple[np.random.Generator, np.random.Generator]:
 
 
 @settings(deadline=None, derandomize=True)
-@given(pieces=st.lists(st.integers(0, 40), min_size=1, max_size=8))
-def test_rows_do_not_depend_on_how_the_tape_is_cut(pieces: list[int]) -> None:
-    whole = draw_tape(*generators(), sum(pieces), SIZE)
+@given(
+    pieces=st.lists(st.integers(0, 40), min_size=1, max_size=8),
+    source=st.sampled_from(get_args(NoiseSource)),
+)
+def test_rows_do_not_depend_on_how_the_tape_is_cut(pieces: list[int], source: NoiseSource) -> None:
+    whole = draw_tape(*generators(), sum(pieces), SIZE, source)
     normal, uniform = generators()
-    cut = [draw_tape(normal, uniform, n, SIZE) for n in pieces]
+    cut = [draw_tape(normal, uniform, n, SIZE, source) for n in pieces]
     assert_array_equal(np.concatenate([t.xi for t in cut]), whole.xi)
     assert_array_equal(np.concatenate([t.log_u for t in cut]), whole.log_u)
 
