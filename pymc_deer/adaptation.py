@@ -12,6 +12,7 @@ import numpy as np
 from pymc_deer.backends.base import Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
+from pymc_deer.memory import affordable_rows
 from pymc_deer.metric import Metric, MetricKind, identity_metric
 from pymc_deer.path_length import PathLength
 from pymc_deer.warmup_window import WarmupWindow
@@ -210,14 +211,13 @@ class Warmup:
 
     def learn(self, window: WarmupWindow) -> Learned:
         """What a window of draws run with this metric teaches."""
-        time, path = window.autocorrelation_time(), self.path
+        time, path, old = window.autocorrelation_time(), self.path, self.tuning.metric
         if path.adapts and (found := window.best_path()):
             length, time = found
             path = replace(path, length=length)
         steps = self.tuned_steps_per_draw
         if self.adapts_steps and time is not None:
-            steps = steps_per_draw(time * self.thinning)
-        old = self.tuning.metric
+            steps = steps_per_draw(time * self.thinning, len(old.mu))
         return Learned(window.estimate(old, self.white) if self.adapts_metric else old, path, steps)
 
     def adapt_step_size(self) -> None:
@@ -278,7 +278,7 @@ def start_warmup(
     step_size: float | None,
     target_accept: float,
     curvature: float,
-    steps_per_draw: int | None,
+    fixed_steps: int | None,
     jitter: float,
     path: PathLength,
     warmup_steps_per_draw: int,
@@ -293,12 +293,12 @@ def start_warmup(
         Dimension D and number of recorded warm-up draws.
     kind, factor
         Kind of metric, and its factor if the user gave one.
-    step_size, steps_per_draw
-        None to adapt them.
+    step_size, fixed_steps
+        Step size and transitions for each draw; None to adapt them.
     jitter, path
         How step size and path vary from transition to transition.
     warmup_steps_per_draw
-        Transitions for each recorded draw of warm-up if `steps_per_draw` is None.
+        Transitions for each recorded draw of warm-up if `fixed_steps` is None.
     thinning
         Transitions for each one after it, in autocorrelation times of the slowest coordinate.
     white
@@ -306,7 +306,7 @@ def start_warmup(
     """
     metric = identity_metric(kind, size) if factor is None else Metric(np.zeros(size), factor)
     first = _DEFAULT_STEP_SIZE if step_size is None else step_size
-    steps = warmup_steps_per_draw if steps_per_draw is None else steps_per_draw
+    steps = fixed_steps or steps_per_draw(warmup_steps_per_draw, size)
     lengths = path.lengths(first, learning=True)
     return Warmup(
         tuning=Tuning(first, curvature, metric, jitter, lengths),
@@ -315,7 +315,7 @@ def start_warmup(
         schedule=warmup_schedule(n_tune, steps),
         dual_averaging=None if step_size is not None else DualAveraging.at(first, target_accept),
         adapts_metric=factor is None,
-        adapts_steps=steps_per_draw is None,
+        adapts_steps=fixed_steps is None,
         thinning=thinning,
         white=white,
         path=path,
@@ -328,6 +328,7 @@ def acceptance_rates(log_alpha: np.ndarray) -> np.ndarray:
     return np.exp(np.minimum(finite, 0.0))
 
 
-def steps_per_draw(transitions: float) -> int:
-    """A number of transitions, as whole and within bounds."""
-    return int(np.clip(round(transitions), 1, _MAX_STEPS_PER_DRAW))
+def steps_per_draw(transitions: float, size: int) -> int:
+    """A number of transitions, as whole and within bounds: all of a draw are held at once."""
+    most = min(_MAX_STEPS_PER_DRAW, affordable_rows(size))
+    return int(np.clip(round(transitions), 1, most))

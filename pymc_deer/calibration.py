@@ -17,6 +17,7 @@ from pymc_deer.adaptation import Warmup
 from pymc_deer.backends.base import Run, Solver, Tuning, WindowPlan
 from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.jacobian import Rule
+from pymc_deer.memory import affordable_rows
 from pymc_deer.noise import Tape
 from pymc_deer.status import BackendError
 from pymc_deer.stretch import Streams
@@ -170,8 +171,10 @@ class Trials:
     @cached_property
     def sequential_seconds(self) -> float:
         """Time of one transition of the sequential chain."""
-        n = _CAPACITY // 2
-        self._solve(self.solver, n, 1.0)
+        # Few, where a single one takes long.
+        self._solve(self.solver, 2, 1.0)
+        of_two, _, _ = self._solve(self.solver, 2, 1.0)
+        n = int(np.clip(2 * _TRIAL_SECONDS / of_two, 2, _CAPACITY // 2))
         seconds, _, _ = self._solve(self.solver, n, 1.0)
         # A second look where the first was too short for the clock.
         more = int(np.clip(0.02 / seconds, 1, 50))
@@ -231,7 +234,7 @@ class Trials:
         return Trial(window, rule, curvature, max_sweeps, 1000 * n_sweeps / n, 1e6 * seconds / n)
 
     def _windowed(self, window: int, rule: Rule, max_sweeps: int | None) -> Solver:
-        plan = window_plan(window, max_sweeps, self.solver.plan.tol)
+        plan = window_plan(window, max_sweeps, self.solver.plan.tol, len(self.pilot.z))
         return self.solver.with_rule(rule).with_plan(plan)
 
     def _solve(self, solver: Solver, n: int, curvature: float) -> tuple[float, int, int]:
@@ -244,7 +247,7 @@ class Trials:
 
     def _tape(self, n: int) -> Tape:
         streams = Streams.spawn(np.random.default_rng(1))
-        return streams.tape(n, len(self.pilot.z), self.pilot.tuning)
+        return streams.tape(n, len(self.pilot.z), self.pilot.tuning, self.solver.spec.noise)
 
     def _solve_tape(self, solver: Solver, tape: Tape, curvature: float) -> tuple[float, int, int]:
         tuning = replace(self.pilot.tuning, curvature=curvature)
@@ -255,11 +258,12 @@ class Trials:
         return seconds, len(solved) - solved.n_fallback, solved.n_sweeps
 
 
-def window_plan(window: int, max_sweeps: int | None, tol: float) -> WindowPlan:
+def window_plan(window: int, max_sweeps: int | None, tol: float, size: int) -> WindowPlan:
     """A plan whose stretches are long enough for the call's own cost to vanish, and short enough
-    for progress bars to move and interrupts to be heard.
+    for progress bars to move, interrupts to be heard, and memory to hold them.
     """
-    return WindowPlan(window, max_sweeps, tol, capacity=max(_CAPACITY, 4 * window))
+    wanted = min(max(_CAPACITY, 4 * window), affordable_rows(size))
+    return WindowPlan(window, max_sweeps, tol, capacity=max(wanted, window))
 
 
 def affordable_window(solver: Solver, window: int) -> int:

@@ -15,7 +15,7 @@ from pymc_deer.adaptation import Warmup, acceptance_rates, observe
 from pymc_deer.backends.base import Solver
 from pymc_deer.duplicate import duplicate
 from pymc_deer.mixing import BatchMeans
-from pymc_deer.noise import Tape
+from pymc_deer.noise import Tape, draw_momenta
 from pymc_deer.status import narrowed_window, slow_mixing
 from pymc_deer.stretch import SolvedStretch, Streams, Task
 
@@ -115,7 +115,7 @@ class Chain:
         if not record.warmup.wants_step_size:
             return
         tuning, rng = record.warmup.tuning, record.streams.start
-        noise = Tape(rng.standard_normal((1, len(x))), np.zeros(1))
+        noise = Tape(draw_momenta(rng, 1, len(x), self.solver.spec.noise), np.zeros(1))
         z = tuning.metric.to_z(x)
         step_size, direction = tuning.step_size, 0.0
         for _ in range(_STEP_SIZE_TRIALS):
@@ -197,9 +197,9 @@ class Chain:
         record.z = solved.trajectory.z[n * solved.steps_per_draw - 1].copy()
         record.streams, record.warmup = solved.streams, record.warmup.copy()
         if n < self.record.stretch_draws:
-            rows, size = n * solved.steps_per_draw, len(record.x)
-            streams = self.record.streams
-            _, record.streams = streams.ahead(rows, size, solved.tuning, sweeps=False)
+            streams, source = self.record.streams, self.solver.spec.noise
+            n_used, size = n * solved.steps_per_draw, len(record.x)
+            _, record.streams = streams.ahead(n_used, size, solved.tuning, source, sweeps=False)
             record.streams.probes = solved.streams.probes
         if record.n_tune_left:
             record.n_tune_left = max(0, record.n_tune_left - n)
@@ -240,10 +240,9 @@ class Chain:
         """The current stretch, with its noise."""
         record = self.record
         steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
-        rows = record.stretch_draws * steps
         solver, size = self._narrowed_solver, len(record.x)
-        sweeps = solver.plan.window > 1
-        tape, streams = record.streams.ahead(rows, size, tuning, sweeps=sweeps)
+        n, sweeps = record.stretch_draws * steps, solver.plan.window > 1
+        tape, streams = record.streams.ahead(n, size, tuning, solver.spec.noise, sweeps=sweeps)
         z = tuning.metric.to_z(record.x) if record.z is None else record.z
         return Task(solver, z, tape, tuning, steps, streams)
 

@@ -30,12 +30,15 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType, discrete_dtypes
 
-from pymc_deer.precision import added_in_float64
+from pymc_deer.precision import added_in_float64, of_declared_types
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
 HvpFunction = Callable[[Tensor, Tensor], Tensor]
 Point = Mapping[str, np.ndarray]
+
+_LIFTED_INDICES = 4096
+"""Indices are constants of the graph, on which backends specialise, up to this many."""
 
 _LIFTED_SIZE = 64
 """Constants of at least this many elements become inputs: compiled code then serves every data
@@ -152,7 +155,8 @@ class Density:
         """Hessian at x of shape (D,) times each row of `probes`, shape (P, D)."""
         n_probes = probes.type.shape[0]
         assert n_probes is not None
-        return pt.stack([self.hvp(x, probes[p]) for p in range(n_probes)])
+        # Data in float64 make it so, whatever the model's precision.
+        return pt.stack([self.hvp(x, probes[p]).astype(self.dtype) for p in range(n_probes)])
 
     def batch_hvp(self, x: Tensor, probes: Tensor) -> Tensor:
         """Hessian at each row of x (W, D) times its probes (W or 1, P, D): shape (W, P, D).
@@ -160,7 +164,7 @@ class Density:
         What depends on x alone is computed once a row, not once a probe.
         """
         v = self.x.type("v")
-        product = self.hvp(self.x, v)
+        product = self.hvp(self.x, v).astype(self.dtype)
         return vectorize_graph(product, {self.x: x[:, None, :], v: probes})
 
 
@@ -265,7 +269,7 @@ def build_density(
     # Static shapes become constants: vectorize_graph loses what follows from them, and JAX
     # cannot trace a shape computed in the graph.
     logp, dlogp = rewrite_graph([logp, dlogp], include=("ShapeOpt", "canonicalize"))
-    logp, dlogp, lifted = _lift_constants(logp, dlogp)
+    logp, dlogp, lifted = _lift_constants(*of_declared_types([logp, dlogp]))
     dlogp = pt.specify_shape(dlogp, (layout.size,)) if dlogp.type.shape == (None,) else dlogp
 
     params = [(p, origin) for _, p, origin in sources] + lifted
@@ -299,7 +303,7 @@ def automatic_hvp(x: Tensor, dlogp: Tensor) -> HvpFunction:
             product = pytensor.grad(inner, x, disconnected_inputs="ignore")
         # The forward form leaves zero cotangents behind, which these rewrites remove.
         product = rewrite_graph(product, include=("canonicalize", "stabilize"), clone=False)
-        return v, product
+        return v, of_declared_types([product])[0]
 
     def hvp(at: Tensor, direction: Tensor) -> Tensor:
         if not cache:
@@ -371,7 +375,7 @@ def _lift_constants(
 ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Constant]]]:
     """Turn large constants into inputs.
 
-    Indices and masks stay: backends specialise on them, and JAX must know a mask to trace it.
+    Short indices and masks stay: backends specialise on them, and JAX must know a mask to trace it.
     """
     graph = FunctionGraph(outputs=[logp, dlogp], clone=False)
 
@@ -381,7 +385,8 @@ def _lift_constants(
         if var.data.size < _LIFTED_SIZE or var.type.dtype == "bool":
             return False
         clients = [node.op for node, _ in graph.clients[var] if not isinstance(node, str)]
-        return "float" in var.type.dtype or all(isinstance(op, Elemwise) for op in clients)
+        elementwise = all(isinstance(op, Elemwise) for op in clients)
+        return elementwise or "float" in var.type.dtype or var.data.size >= _LIFTED_INDICES
 
     constants = [v for v in graph.variables if liftable(v)]
     constants.sort(key=lambda v: graph.toposort().index(graph.clients[v][0][0]))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from pymc.model import Model
 
-from pymc_deer.options import PYMC_ARGUMENTS, BackendName, Options
+from pymc_deer.options import PYMC_ARGUMENTS, BackendName, Noise, Options
 from pymc_deer.step import DeerStep
 
 
@@ -67,6 +67,12 @@ class DeerMALA(DeerStep):
         the statistic ``fallback``. By default W / 2 + 8, below two transitions a sweep, where
         sweeps no longer pay on any device; with ``window="auto"`` 1.5 times the sweeps at which
         the window would be no faster than single steps.
+    noise
+        Where the momenta of the tape are made. ``"host"``: by NumPy, the same for all backends,
+        devices and dtypes. ``"device"``: by JAX where the chain runs, from a key for each
+        transition, so that millions of parameters neither fill the host's memory nor wait for it;
+        a seed then gives other draws than on the host. ``"auto"`` is the device where that is a
+        GPU.
     hvp
         Callable ``(x, v) -> H v`` on symbolic vectors of shape (D,): the Hessian of logp at x times
         v, in place of automatic differentiation.
@@ -128,6 +134,7 @@ class DeerMALA(DeerStep):
         steps_per_draw: Any = "auto",
         tol: float | None = None,
         max_sweeps: int | None = None,
+        noise: Noise = "auto",
         hvp: Callable[..., Any] | None = None,
         model: Model | None = None,
         rng: Any = None,
@@ -150,6 +157,7 @@ class DeerMALA(DeerStep):
                 "steps_per_draw": steps_per_draw,
                 "tol": tol,
                 "max_sweeps": max_sweeps,
+                "noise": noise,
                 "hvp": hvp,
                 **unknown,
             },

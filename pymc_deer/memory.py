@@ -1,4 +1,4 @@
-"""Memory that this process may still take, as far as the system says."""
+"""Memory that this process may still take, as far as the system says, and how states share it."""
 
 import os
 from pathlib import Path
@@ -6,10 +6,25 @@ from pathlib import Path
 _CAUTIOUS = 2.0**31
 """Where the system does not say."""
 
+_MOST_NUMBERS = 2**24
+"""Numbers in the states of a call, 128 MiB in float64: each chain holds several such arrays."""
+
 
 def available_memory() -> float:
     """Bytes free to this process: the machine's, or those left to its container."""
     return min(_of_machine(), _of_container())
+
+
+def affordable_rows(size: int) -> int:
+    """States of D = `size` numbers that a call may have: a function of the problem alone, so that
+    one seed gives one result whatever else runs.
+
+    Examples
+    --------
+    >>> affordable_rows(1000), affordable_rows(2_000_000)
+    (16777, 8)
+    """
+    return max(1, _MOST_NUMBERS // size)
 
 
 def _of_machine() -> float:

@@ -6,11 +6,14 @@ blocks, nor on the backend or dtype. This is what makes the chain's states a fun
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from pymc_deer.duplicate import duplicate
+
+NoiseSource = Literal["host", "device"]
+"""Where momenta are made: by NumPy for any backend, or by JAX from the keys of a tape."""
 
 
 class _NoSeed(np.random.bit_generator.ISeedSequence):
@@ -98,7 +101,7 @@ class Tape:
     Attributes
     ----------
     xi
-        Momenta, shape (n, D).
+        Momenta, shape (n, D), or the keys, shape (n,), from which the device makes them.
     log_u
         Logarithms of the uniform numbers of the Metropolis tests, shape (n,).
     scale
@@ -130,7 +133,27 @@ class Tape:
         return np.full(len(self), step_size) if self.scale is None else step_size * self.scale
 
 
-def draw_tape(normal: np.random.Generator, uniform: np.random.Generator, n: int, size: int) -> Tape:
+def draw_momenta(
+    rng: np.random.Generator, n: int, size: int, source: NoiseSource = "host"
+) -> np.ndarray:
+    """The next n rows of momenta, shape (n, D), or their keys, shape (n,)."""
+    if source == "device":
+        return rng.integers(2**64, size=n, dtype=np.uint64)
+    return rng.standard_normal((n, size))
+
+
+def draw_log_u(rng: np.random.Generator, n: int) -> np.ndarray:
+    """The next n rows of log u, shape (n,)."""
+    return -rng.standard_exponential(n)
+
+
+def draw_tape(
+    normal: np.random.Generator,
+    uniform: np.random.Generator,
+    n: int,
+    size: int,
+    source: NoiseSource = "host",
+) -> Tape:
     """The next n rows of the tape.
 
     The momenta and the Metropolis tests have a generator each, so that the numbers a transition
@@ -143,15 +166,7 @@ def draw_tape(normal: np.random.Generator, uniform: np.random.Generator, n: int,
         Generators of xi and of log u (minus a standard exponential).
     n, size
         Number of transitions and dimension D.
+    source
+        Where the momenta are made.
     """
-    return Tape(momenta(normal, n, size), log_uniforms(uniform, n))
-
-
-def momenta(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
-    """Rows of xi, (n, D)."""
-    return rng.standard_normal((n, size))
-
-
-def log_uniforms(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Rows of log u, (n,)."""
-    return -rng.standard_exponential(n)
+    return Tape(draw_momenta(normal, n, size, source), draw_log_u(uniform, n))

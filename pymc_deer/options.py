@@ -14,6 +14,8 @@ from pymc_deer.sweep import Kernel
 
 BackendName = Literal["auto", "numba", "jax"]
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
+Noise = Literal["auto", "host", "device"]
+NOISES: tuple[Noise, ...] = get_args(Noise)
 METRICS = ("auto", "diag", "dense", "low_rank")
 
 MAX_WINDOW = 2**20
@@ -42,6 +44,7 @@ class CommonArguments(TypedDict, total=False):
     steps_per_draw: int | Auto
     tol: float | None
     max_sweeps: int | None
+    noise: Noise
     hvp: Callable[..., Any] | None
 
 
@@ -75,11 +78,13 @@ class Options:
     steps_per_draw: int | Literal["auto"] = "auto"
     tol: float | None = None
     max_sweeps: int | None = None
+    noise: Noise = "auto"
     hvp: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         self._one_of("backend", BACKENDS)
         self._one_of("jacobian", ("auto", *RULES))
+        self._one_of("noise", NOISES)
         for name in ("step_size", "curvature", "tol"):
             self._positive_or_none(name)
         self._number("step_size_jitter", "in [0, 1)", lambda v: 0 <= v < 1)

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.mixing import watched
 
-_MOST_COORDINATES = 4000
 _SLOWEST_SHARE = 0.05
 _FEWEST = 8
 """Transitions of either half that a length must have been seen in."""
@@ -64,8 +64,8 @@ class PathStatistics:
 
     @classmethod
     def empty(cls, size: int) -> "PathStatistics":
-        """For states of D = `size` coordinates, of which at most 4000 are looked at."""
-        n_bins, n_functions = len(_LENGTHS), 2 * len(_coordinates(size))
+        """For states of D = `size` coordinates, of which those that are watched are looked at."""
+        n_bins, n_functions = len(_LENGTHS), 2 * len(watched(np.empty(size)))
         counts, moves = np.zeros((2, n_bins)), np.zeros((2, n_bins, n_functions))
         return cls(counts, moves, np.zeros(n_functions), np.zeros(n_functions))
 
@@ -90,7 +90,7 @@ class PathStatistics:
 
     def add(self, trajectory: Trajectory) -> None:
         """Take in transitions that follow on those before."""
-        z = trajectory.z[:, _coordinates(trajectory.z.shape[1])].astype(float)
+        z = watched(trajectory.z).astype(float)
         functions = np.concatenate([z, np.abs(z)], axis=1)
         first = 1 if self.last is None else 0
         states = functions if self.last is None else np.concatenate([self.last[None], functions])
@@ -145,12 +145,6 @@ def _slowest(times: np.ndarray) -> float:
     n = max(1, round(_SLOWEST_SHARE * times.shape[1]))
     found = [other[np.argsort(seen)[-n:]].mean() for seen, other in (times, times[::-1])]
     return float(np.mean(found))
-
-
-def _coordinates(size: int) -> np.ndarray:
-    """All coordinates, or as many as are affordable, evenly spaced."""
-    n = min(size, _MOST_COORDINATES)
-    return np.linspace(0, size - 1, n).round().astype(int)
 
 
 _BOUNDS = np.sqrt(_LENGTHS[:-1] * _LENGTHS[1:])

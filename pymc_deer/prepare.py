@@ -8,7 +8,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_deer.adaptation import Warmup, start_warmup
-from pymc_deer.backends import make_solver, runs_on_gpu
+from pymc_deer.backends import make_solver, resolve_noise, runs_on_gpu
 from pymc_deer.backends.base import Solver
 from pymc_deer.calibration import (
     DEFAULT_CURVATURE,
@@ -82,7 +82,7 @@ def new_warmup(options: Options, density: Density, n_tune: int, curvature: float
         step_size=options.step_size,
         target_accept=options.target_accept,
         curvature=curvature,
-        steps_per_draw=None if options.steps_per_draw == "auto" else options.steps_per_draw,
+        fixed_steps=None if options.steps_per_draw == "auto" else options.steps_per_draw,
         jitter=options.step_size_jitter,
         path=options.path,
         warmup_steps_per_draw=options.warmup_steps_per_draw,
@@ -112,9 +112,12 @@ def prepare(
     options.metric_factor(density.size)
     kind = metric_kind(options, density)
     rules: Sequence[Rule] = () if options.jacobian == "auto" else (options.jacobian,)  # type: ignore[assignment]
-    spec = SweepSpec(kind, rules[0] if rules else DEFAULT_RULE, options.probes, options.kernel)
+    rule = rules[0] if rules else DEFAULT_RULE
+    noise = resolve_noise(options, backend)
+    spec = SweepSpec(kind, rule, options.probes, options.kernel, noise)
     tol = options.tol or _DEFAULT_TOL[density.dtype]
-    solver = make_solver(backend, density, spec, window_plan(1, options.max_sweeps, tol))
+    plan = window_plan(1, options.max_sweeps, tol, density.size)
+    solver = make_solver(backend, density, spec, plan)
     point = model.initial_point()
     if is_first := calibration is None:
         refuse_dense(options, solver)
@@ -128,7 +131,7 @@ def prepare(
             allowed = rules or solver.trial_rules
             calibration = _measured(options, solver, model, point, allowed, device)
         solver = solver.with_rule(calibration.jacobian).with_plan(
-            window_plan(calibration.window, calibration.max_sweeps, tol)
+            window_plan(calibration.window, calibration.max_sweeps, tol, density.size)
         )
         x, params = density.layout.ravel(point, density.dtype), density.param_values(point)
         logp, _ = solver.evaluate(x, identity_metric(kind, density.size), params)

@@ -4,6 +4,7 @@ import copy
 import logging
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from pymc.vartypes import continuous_types
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_deer.backends import resolve_backend
+from pymc_deer.backends import resolve_backend, resolve_noise
 from pymc_deer.backends.base import Solver
 from pymc_deer.calibration import Calibration
 from pymc_deer.chain import Chain, ChainRecord
@@ -88,7 +89,6 @@ class DeerStep(BlockedStep):
         compile_kwargs: dict[str, Any] | None,
         blocked: bool,
     ) -> None:
-        self.options = options
         if compile_kwargs:
             raise OptionError(
                 f"{options.sampler} compiles for itself: write {options.sampler}(backend='numba') "
@@ -96,6 +96,7 @@ class DeerStep(BlockedStep):
             )
         self.model = modelcontext(model)
         self.backend = resolve_backend(options.backend)
+        self.options = replace(options, noise=resolve_noise(options, self.backend))
         self.vars = _value_vars(vars, self.model, options.sampler)
         self.blocked = blocked
         self.rng = get_random_generator(rng)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,14 @@ from pymc_deer.backends.base import Run, Solver, Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batches import in_batches
 from pymc_deer.duplicate import duplicate
-from pymc_deer.noise import Rows, Tape, log_uniforms, momenta, twin
+from pymc_deer.memory import affordable_rows
+from pymc_deer.noise import NoiseSource, Rows, Tape, draw_log_u, draw_momenta, twin
 
 _DIVERGENCE = 1000.0
 """Energy error from which a transition counts as divergent, as in PyMC and Stan."""
 
 _BATCH = 64
-"""Draws whose coordinates are changed in one call."""
+"""Draws whose coordinates are changed in one call, but for large ones."""
 
 
 @dataclass
@@ -37,19 +38,21 @@ class Streams:
         normal, uniform, probes, start, scale, length = rng.spawn(6)
         return cls(Rows(normal), Rows(uniform), probes, start, Rows(scale), Rows(length))
 
-    def ahead(self, n: int, size: int, tuning: Tuning, *, sweeps: bool) -> "tuple[Tape, Streams]":
+    def ahead(
+        self, n: int, size: int, tuning: Tuning, source: NoiseSource = "host", *, sweeps: bool
+    ) -> "tuple[Tape, Streams]":
         """What `tape` gives, and what comes behind it, for a stretch with sweeps or without.
 
         Nothing here moves, whatever the stretch draws of its own.
         """
         # Where there are no sweeps there are no probes; where a chain starts is behind it.
         after = duplicate(self, probes=twin(self.probes) if sweeps else self.probes)
-        return after.tape(n, size, tuning), after
+        return after.tape(n, size, tuning, source), after
 
-    def tape(self, n: int, size: int, tuning: Tuning) -> Tape:
+    def tape(self, n: int, size: int, tuning: Tuning, source: NoiseSource = "host") -> Tape:
         """The next n rows of the noise tape: step sizes and path lengths vary as tuned."""
-        xi, self.normal = self.normal.take(n, lambda rng, n: momenta(rng, n, size), size)
-        log_u, self.uniform = self.uniform.take(n, log_uniforms)
+        xi, self.normal = self.normal.take(n, partial(draw_momenta, size=size, source=source), size)
+        log_u, self.uniform = self.uniform.take(n, draw_log_u)
         scale = n_leapfrog = None
         if tuning.jitter:
             shifts, self.scale = self.scale.take(n, _shifts)
@@ -105,11 +108,8 @@ class SolvedStretch:
 
     def _to_x(self, z: np.ndarray) -> np.ndarray:
         """States (n, D), to the last bit as among any others."""
-        metric = self.tuning.metric
-        if metric.kind == "diag":
-            # Number by number, there is no product to round otherwise.
-            return metric.to_x(z).astype(z.dtype, copy=False)
-        [x] = in_batches(lambda rows: [metric.to_x(rows)], z, _BATCH)
+        batch = min(_BATCH, affordable_rows(z.shape[1]))
+        [x] = in_batches(lambda rows: [self.tuning.metric.to_x(rows)], z, batch)
         return x.astype(z.dtype, copy=False)
 
     @cached_property

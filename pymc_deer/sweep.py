@@ -38,6 +38,7 @@ from pymc_deer.jacobian import (
 from pymc_deer.kernel import State, transition
 from pymc_deer.leapfrog import LogpDlogp, Path, Tangent
 from pymc_deer.metric import MetricKind, SymbolicMetric
+from pymc_deer.noise import NoiseSource
 from pymc_deer.precision import WIDE
 from pymc_deer.scan import affine_scan
 from pymc_deer.typing import Tensor
@@ -62,6 +63,7 @@ class SweepSpec:
     rule: Rule = "preconditioned"
     probes: int = 1
     kernel: Kernel = "mala"
+    noise: NoiseSource = "host"
 
     def path(self, step_size: Tensor, n_leapfrog: Tensor) -> Path:
         """The path of a transition; MALA takes no notice of `n_leapfrog`."""
@@ -207,7 +209,7 @@ def _transition_map(
     if spec.rule == "secant":
         outputs += [state.dlogp]
     elif directions is not None:
-        outputs += [pt.sum(directions * moved.tangent, axis=-2)]
+        outputs += [pt.sum(directions * moved.tangent, axis=-2, acc_dtype=dtype)]
     return BatchMap(
         [*mapped, *shared],
         outputs,

@@ -11,7 +11,7 @@ from pymc_deer.duplicate import duplicate
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import Moments, estimate_metric
 from pymc_deer.metric_low_rank import Sample, estimate_low_rank
-from pymc_deer.mixing import autocorrelation_time, largest_of_noisy
+from pymc_deer.mixing import autocorrelation_time, largest_of_noisy, watched
 from pymc_deer.path_statistics import PathStatistics
 
 
@@ -64,7 +64,7 @@ class WarmupWindow:
         if self.stretch is None:
             return
         self.moments = _merged(self.moments, self.stretch)
-        self.means.append(self.stretch.z_mean)
+        self.means.append(watched(self.stretch.z_mean))
         self.stretch = None
 
     def estimate(self, old: Metric, white: float) -> Metric:
@@ -85,7 +85,8 @@ class WarmupWindow:
         if self.moments is None or len(self.means) < 2:
             return None
         length = self.moments.count / len(self.means)
-        return autocorrelation_time(np.array(self.means), length, self.moments.z_variance)
+        variance = watched(self.moments.z_variance)
+        return autocorrelation_time(np.array(self.means), length, variance)
 
     def best_path(self) -> tuple[float, float] | None:
         """The best path length, and transitions for an independent draw; None if not known.

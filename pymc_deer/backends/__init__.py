@@ -11,8 +11,9 @@ import sys
 
 from pymc_deer.backends.base import Solver, WindowPlan
 from pymc_deer.density import Density
-from pymc_deer.options import BackendName
-from pymc_deer.status import BackendError
+from pymc_deer.noise import NoiseSource
+from pymc_deer.options import BackendName, Options
+from pymc_deer.status import BackendError, invalid_option
 from pymc_deer.sweep import SweepSpec
 
 _INSTALL = {"numba": "pip install numba", "jax": "pip install jax"}
@@ -40,6 +41,22 @@ def resolve_backend(name: BackendName) -> BackendName:
     if importlib.util.find_spec(name) is None:
         raise BackendError(f"The {name} backend needs {name}: {_INSTALL[name]}")
     return name
+
+
+def resolve_noise(options: Options, backend: BackendName) -> NoiseSource:
+    """Where the momenta are made; ``auto`` is on a GPU where the chains run on one.
+
+    Raises
+    ------
+    OptionError
+        If the backend has no device to make them on.
+    """
+    if options.noise == "auto":
+        return "device" if runs_on_gpu(backend) else "host"
+    if options.noise == "device" and backend != "jax":
+        expected = f"'host' or 'auto' on {backend}, or write backend='jax'"
+        raise invalid_option(options.sampler, "noise", options.noise, expected)
+    return options.noise
 
 
 def runs_on_gpu(backend: BackendName) -> bool:

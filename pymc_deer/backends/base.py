@@ -23,7 +23,7 @@ from pymc_deer.duplicate import duplicate
 from pymc_deer.jacobian import Rule
 from pymc_deer.memory import available_memory
 from pymc_deer.metric import Metric
-from pymc_deer.noise import Tape
+from pymc_deer.noise import Tape, draw_momenta
 from pymc_deer.sweep import SweepSpec
 
 _NARROWEST = 8
@@ -126,6 +126,7 @@ class Solver(ABC):
         self.plan = plan
         self._programs: dict[Hashable, Any] = {}
         self._batchings: dict[Hashable, Batching] = {}
+        self._cast: dict[str, tuple[Metric, tuple[np.ndarray, ...]]] = {}
         self._paces: dict[Hashable, Pace] = defaultdict(Pace)
         self._paces_beside: dict[int, dict[Hashable, Pace]] = defaultdict(
             partial(defaultdict, Pace)
@@ -246,8 +247,7 @@ class Solver(ABC):
         self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
         """As :meth:`run_together`, in one thread."""
-        metric = chains[0].tuning.metric.astype(self.density.dtype)
-        inputs = (*metric.arrays, *params)
+        inputs = (*self._metric_arrays(chains[0].tuning.metric), *params)
         jobs = [self._job(chain) for chain in chains]
         batches = [jobs] if self.batches_chains else [[job] for job in jobs]
         with self.one_blas_thread():
@@ -276,6 +276,14 @@ class Solver(ABC):
                 self._sequential([job], inputs, n_done)
         return [(n_sweeps, n - n_done) for n_done, n_sweeps in found]
 
+    def _metric_arrays(self, metric: Metric) -> tuple[np.ndarray, ...]:
+        """In the density's type: the same arrays for the same metric, which JAX sends once."""
+        known, arrays = self._cast.get("metric", (None, ()))
+        if known is not metric:
+            arrays = metric.astype(self.density.dtype).arrays
+            self._cast["metric"] = metric, arrays
+        return arrays
+
     def _job(self, chain: Run) -> Job:
         size, dtype = self.density.size, self.density.dtype
         noise = Noise.of(chain.tape, chain.tuning.step_size, dtype)
@@ -291,9 +299,9 @@ class Solver(ABC):
         It goes through the programs that run the chain, so nothing more is compiled.
         """
         size = self.density.size
-        # Two states, so that the first call of all sees a true batch.
-        tape = Tape(np.zeros((2, size)), np.full(2, -np.inf))
         rng = np.random.default_rng(0)
+        # Two states, so that the first call of all sees a true batch.
+        tape = Tape(draw_momenta(rng, 2, size, self.spec.noise), np.full(2, -np.inf))
         trajectory = self.solve(z, tape, Tuning(0.0, 1.0, metric), params, rng)
         # The ratio is 1 where logp is finite; where it is not, it says so.
         logp = trajectory.logp[0] if trajectory.log_alpha[0] == 0 else np.nan
@@ -317,7 +325,7 @@ class Solver(ABC):
         return ThreadpoolController().select(user_api="blas")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_blas"}
+        return {k: v for k, v in self.__dict__.items() if k != "_blas"} | {"_cast": {}}
 
     def _scalar(self, value: float) -> np.ndarray:
         return np.asarray(value, dtype=self.density.dtype)

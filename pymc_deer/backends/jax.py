@@ -20,7 +20,7 @@ import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.jax_loops import sequential_loop, windowed_loop
+from pymc_deer.backends.jax_loops import momenta_of_keys, sequential_loop, windowed_loop
 from pymc_deer.backends.trajectory import Job, Noise, solved_types
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
@@ -123,7 +123,7 @@ class JaxSolver(Solver):
             step = self._compiled("step", lambda: _compile(program))
         except Exception as error:
             raise _cannot_compile(error) from error
-        return jax.jit(partial(sequential_loop, step), donate_argnums=0)
+        return jax.jit(partial(sequential_loop, step, self._momenta()), donate_argnums=0)
 
     def _compile_windowed(self) -> Callable[..., Any]:
         """The windowed loop around the first form of the batch that JAX can trace.
@@ -142,7 +142,7 @@ class JaxSolver(Solver):
                 continue
             self._batchings[self.spec.rule] = batching
             draw = self._draw_probes()
-            loop = partial(windowed_loop, sweep, draw)
+            loop = partial(windowed_loop, sweep, self._momenta(), draw)
             return jax.jit(loop, donate_argnums=0)
         raise _cannot_compile(failure) from failure
 
@@ -160,6 +160,12 @@ class JaxSolver(Solver):
         if not stats:
             return super().free_memory()
         return float(stats["bytes_limit"] - stats["bytes_in_use"])
+
+    def _momenta(self) -> Callable[[jax.Array], jax.Array]:
+        """Momenta from rows of the tape, which has them or their keys."""
+        if self.spec.noise == "host":
+            return lambda xi: xi
+        return partial(momenta_of_keys, size=self.density.size, dtype=self.density.dtype)
 
     def _draw_probes(self) -> Callable[[jax.Array], jax.Array]:
         size, dtype = self.density.size, self.density.dtype

@@ -13,6 +13,7 @@ from jax import lax
 
 def sequential_loop(
     step: Callable[..., Any],
+    momenta: Callable[[jax.Array], jax.Array],
     buffers: tuple[jax.Array, ...],
     starts: jax.Array,
     xi: jax.Array,
@@ -29,12 +30,14 @@ def sequential_loop(
     ----------
     step
         The compiled transition of one chain.
+    momenta
+        Momenta (n, D) from n rows of the tape.
     buffers
         What a solve fills in, (C, rows, ...); given back filled.
     starts
         States before the first transition of all, (C, D).
     xi, log_u, step_sizes, n_leapfrog
-        Noise, (C, rows, ...).
+        Noise, (C, rows, ...); xi has momenta or their keys.
     inputs
         The metric's arrays and the density's parameters, the same for all chains.
     """
@@ -43,8 +46,8 @@ def sequential_loop(
 
     def advance(carry):
         t, states, written = carry
-        now = (lax.dynamic_index_in_dim(array, t, 1, keepdims=False) for array in noise)
-        rows = _of_types(buffers, step_all(*states, *now, *inputs))
+        of_xi, *now = (lax.dynamic_index_in_dim(array, t, 1, keepdims=False) for array in noise)
+        rows = _of_types(buffers, step_all(*states, momenta(of_xi), *now, *inputs))
         written = tuple(
             lax.dynamic_update_index_in_dim(b, row, t, 1)
             for b, row in zip(written, rows, strict=True)
@@ -69,6 +72,7 @@ def sequential_loop(
 
 def windowed_loop(
     sweep: Callable[..., Any],
+    momenta: Callable[[jax.Array], jax.Array],
     draw_probes: Callable[[jax.Array], jax.Array],
     buffers: tuple[jax.Array, ...],
     n_swept: jax.Array,
@@ -94,6 +98,8 @@ def windowed_loop(
     ----------
     sweep
         The compiled sweep of one chain.
+    momenta
+        Momenta (n, D) from n rows of the tape.
     draw_probes
         Probes of one sweep from a key.
     buffers
@@ -107,7 +113,7 @@ def windowed_loop(
     starts
         States before each window, (C, D).
     xi, log_u, step_sizes, n_leapfrog
-        Noise, (C, rows, ...).
+        Noise, (C, rows, ...); xi has momenta or their keys.
     seeds, curvature
         Seeds of the probes and bounds of the rules, (C,).
     tol, inputs
@@ -129,7 +135,7 @@ def windowed_loop(
             guess,
             memory,
             start,
-            lax.dynamic_slice_in_dim(xi, done, window),
+            momenta(lax.dynamic_slice_in_dim(xi, done, window)),
             lax.dynamic_slice_in_dim(log_u, done, window),
             draw_probes(key),
             lax.dynamic_slice_in_dim(step_sizes, done, window),
@@ -169,6 +175,18 @@ def windowed_loop(
     carry = (n_swept, done, sweeps, guesses, memory, starts, buffers)
     n_swept, *own, written = lax.while_loop(unfinished, advance, carry)
     return written, n_swept, *own
+
+
+def momenta_of_keys(keys: jax.Array, size: int, dtype: str) -> jax.Array:
+    """Standard normal momenta, shape (n, D), from keys of 64 bits, shape (n,).
+
+    By JAX's counter-based generator: each row depends on its key alone.
+    """
+
+    def of_one(key: jax.Array) -> jax.Array:
+        return jax.random.normal(jax.random.key(key, impl="threefry2x32"), (size,), dtype)
+
+    return jax.vmap(of_one)(keys)
 
 
 def _of_types(buffers: Sequence[jax.Array], rows: Sequence[jax.Array]) -> list[jax.Array]:

@@ -59,7 +59,7 @@ class Trajectory:
 
 
 class Noise(NamedTuple):
-    """A solve's tape in the types of its programs: xi (n, D); log_u, step sizes and L, (n,)."""
+    """A solve's tape in the types of its programs: xi as the tape has it, all else (n,)."""
 
     xi: np.ndarray
     log_u: np.ndarray
@@ -69,7 +69,7 @@ class Noise(NamedTuple):
     @classmethod
     def of(cls, tape: Tape, step_size: float, dtype: str) -> "Noise":
         return cls(
-            np.ascontiguousarray(tape.xi, dtype=dtype),
+            np.ascontiguousarray(tape.xi, dtype=dtype if tape.xi.ndim == 2 else None),
             np.ascontiguousarray(tape.log_u, dtype=WIDE),
             np.ascontiguousarray(tape.step_sizes(step_size), dtype=dtype),
             np.ascontiguousarray(tape.lengths, dtype=np.int64),

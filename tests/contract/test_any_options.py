@@ -40,6 +40,7 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
     "steps_per_draw": st.just("auto") | st.integers(1, 70),
     "tol": st.none() | st.floats(1e-300, 1e300),
     "max_sweeps": st.none() | st.integers(1, 40) | st.just(MAX_WINDOW),
+    "noise": st.sampled_from(["auto", "host"]),
     "hvp": st.sampled_from([None, lambda x, v: -v, lambda x, v: v * float("nan")]),
 }
 WINDOWS = st.integers(1, 20) | st.just(300)

@@ -336,6 +336,8 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`DeerHMC`: both `n_leapfrog` and `path_length`": made(n_leapfrog=4, path_length=1.5),
     "`probes` not an integer from 1 to 64": each("probes", None, 65, "auto", *NOT_COUNTS),
     "`max_sweeps` not an integer from 1 to 1048576": each("max_sweeps", "auto", *NOT_COUNTS),
+    "unknown `noise`": each("noise", "gpu", "Host", None, 0),
+    '`noise="device"` on Numba': made(backend="numba", noise="device"),
     "unknown metric": each("metric", "full", "Dense", ""),
     "metric not an array of real numbers": each(
         "metric", None, {"x": 1.0}, ["a"], [1j], object(), print

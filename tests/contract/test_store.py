@@ -285,8 +285,11 @@ def test_a_run_of_numba_goes_on_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("steps")
-def test_an_interrupted_run_is_returned_and_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
-    whole = run()
+@pytest.mark.parametrize("noise", ["host", "device"])
+def test_an_interrupted_run_is_returned_and_goes_on(
+    noise: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    whole = run(noise=noise)
     solve, calls = Ensemble.next_stretch, []
 
     def interrupted(self: Ensemble, params: Any) -> Any:
@@ -299,7 +302,7 @@ def test_an_interrupted_run_is_returned_and_goes_on(tmp_path: Path, monkeypatch:
 
     with monkeypatch.context() as patch:
         patch.setattr(Ensemble, "next_stretch", interrupted)
-        part = run(store=tmp_path)
+        part = run(store=tmp_path, noise=noise)
     n = part["warmup_posterior"].sizes["draw"]
     assert 0 < n < TUNE
     assert part["posterior"].sizes["draw"] == 0

@@ -4,13 +4,32 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytest
 
 from pymc_deer import examples
 from pymc_deer.density import build_density
+from pymc_deer.sweep import SweepSpec, build_sequential, build_sweep
 from tests.equivalence.problems import KERNELS, problem
 from tests.support import BACKENDS
+
+
+def varying_intercepts() -> pm.Model:
+    """Gradients are added up by group."""
+    group = np.arange(30) % 5
+    with pm.Model() as model:
+        spread = pm.HalfNormal("spread")
+        level = pm.Normal("level", 0.0, spread, shape=5)
+        pm.Normal("y", level[group], 1.0, observed=np.zeros(30, "float32"))
+    return model
+
+
+FLOAT32 = {
+    "eight_schools": examples.eight_schools,
+    "correlated_logistic": lambda: examples.correlated_logistic(100, 5),
+    "varying_intercepts": varying_intercepts,
+}
 
 CASES = [
     pytest.param(kernel, backend, marks=[pytest.mark.slow] if slow else [])
@@ -36,3 +55,21 @@ def test_float32_states_equal_sequential_and_follow_float64(single_threaded, bac
     assert solved.n_fallback == 0
     assert np.abs(solved.z - exact.z).max() <= 1e-3
     assert np.abs(exact.z - double.z).max() <= 1e-3
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
+@pytest.mark.parametrize("name", FLOAT32)
+def test_nothing_turns_into_float64_on_the_way(name: str) -> None:
+    """PyTensor's sums come out of JAX in the type of their accumulator, unless told otherwise."""
+    import jax
+
+    from pymc_deer.backends.jax import _abstract, _compile
+
+    with pytensor.config.change_flags(floatX="float32"), jax.enable_x64(True):
+        density = build_density(FLOAT32[name]())
+        spec = SweepSpec("low_rank", "stochastic", kernel="hmc")
+        sweep = build_sweep(density, spec, "vectorized", width=16)
+        for program in (build_sequential(density, spec), sweep):
+            found = jax.eval_shape(_compile(program), *map(_abstract, program.inputs))
+            types = [array.dtype for array in found]
+            assert types == [variable.type.dtype for variable in program.outputs]

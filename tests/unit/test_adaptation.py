@@ -74,7 +74,11 @@ def test_dual_averaging_comes_back_from_far() -> None:
 
 @pytest.mark.parametrize(("wanted", "steps"), [(0.1, 1), (3.5, 4), (15.0, 15), (1e6, 64)])
 def test_steps_per_draw_are_whole_and_within_bounds(wanted: float, steps: int) -> None:
-    assert steps_per_draw(wanted) == steps
+    assert steps_per_draw(wanted, 10) == steps
+
+
+def test_all_steps_of_a_draw_fit_in_memory() -> None:
+    assert steps_per_draw(1e6, 2_000_000) == 8
 
 
 def test_acceptance_rates_count_non_finite_ratios_as_rejections() -> None:
@@ -89,7 +93,7 @@ def new_warmup(n_tune: int = 100, **changes) -> Warmup:
         "step_size": None,
         "target_accept": 0.7,
         "curvature": 1.5,
-        "steps_per_draw": None,
+        "fixed_steps": None,
         "jitter": 0.0,
         "path": PathLength(),
         "warmup_steps_per_draw": 10,
@@ -157,7 +161,7 @@ def test_finish_in_the_middle_of_warmup() -> None:
 @pytest.mark.parametrize("factor", [np.array([1.0, 2.0, 3.0]), np.diag([1.0, 2.0, 3.0])])
 def test_what_the_user_fixed_stays(factor: np.ndarray) -> None:
     kind = "diag" if factor.ndim == 1 else "dense"
-    warmup = new_warmup(factor=factor, kind=kind, step_size=0.3, steps_per_draw=4)
+    warmup = new_warmup(factor=factor, kind=kind, step_size=0.3, fixed_steps=4)
     assert not warmup.wants_step_size
     rng = np.random.default_rng(0)
     while warmup.draws_to_boundary:
@@ -239,7 +243,7 @@ def test_path_length_is_in_units_of_the_new_metric() -> None:
 
 
 def test_too_short_a_warmup_keeps_the_first_length() -> None:
-    warmup = new_warmup(2, path=ADAPTIVE, jitter=0.2, steps_per_draw=2)
+    warmup = new_warmup(2, path=ADAPTIVE, jitter=0.2, fixed_steps=2)
     drive_paths(warmup)
     warmup.finish()
     assert warmup.path == ADAPTIVE

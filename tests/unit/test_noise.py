@@ -3,6 +3,7 @@
 import copy
 import pickle
 from dataclasses import fields, replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 from pymc_deer.backends.base import Tuning
 from pymc_deer.metric import identity_metric
-from pymc_deer.noise import Rows, Tape, draw_tape
+from pymc_deer.noise import NoiseSource, Rows, Tape, draw_tape
 from pymc_deer.stretch import Streams
 
 SIZE = 3
@@ -25,11 +26,14 @@ def generators() -> tuple[np.random.Generator, np.random.Generator]:
 
 
 @settings(deadline=None, derandomize=True)
-@given(pieces=st.lists(st.integers(0, 40), min_size=1, max_size=8))
-def test_rows_do_not_depend_on_how_the_tape_is_cut(pieces: list[int]) -> None:
-    whole = draw_tape(*generators(), sum(pieces), SIZE)
+@given(
+    pieces=st.lists(st.integers(0, 40), min_size=1, max_size=8),
+    source=st.sampled_from(get_args(NoiseSource)),
+)
+def test_rows_do_not_depend_on_how_the_tape_is_cut(pieces: list[int], source: NoiseSource) -> None:
+    whole = draw_tape(*generators(), sum(pieces), SIZE, source)
     normal, uniform = generators()
-    cut = [draw_tape(normal, uniform, n, SIZE) for n in pieces]
+    cut = [draw_tape(normal, uniform, n, SIZE, source) for n in pieces]
     assert_array_equal(np.concatenate([t.xi for t in cut]), whole.xi)
     assert_array_equal(np.concatenate([t.log_u for t in cut]), whole.log_u)
 

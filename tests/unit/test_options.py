@@ -71,6 +71,7 @@ GOOD: list[tuple[str, Any]] = [
     ("steps_per_draw", np.int32(4)),
     ("tol", 1e-9),
     ("max_sweeps", 10),
+    ("noise", "device"),
     ("hvp", lambda x, v: v),
 ]
 

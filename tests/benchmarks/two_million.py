@@ -1,0 +1,128 @@
+"""Two million parameters: ``uv run python -m tests.benchmarks.two_million``.
+
+A hierarchical logistic regression in float32 whose intercepts and slopes vary by group: K = 20
+covariates, G = 100,000 groups, N = 1,000,000 observations. Each backend's run is a process of its
+own, whose peak resident memory the system tells when it has ended. Of each draw only the
+hyperparameters are stored. The rows go to ``docs/benchmarks/two_million.json``.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+
+import pymc_deer
+from tests.benchmarks.measure import write
+
+K = 20
+HYPERPARAMETERS = ["alpha", "beta", "sigma_alpha", "sigma_gamma"]
+
+
+def hierarchical_logistic(n_groups: int, n_observations: int) -> tuple[pm.Model, dict[str, Any]]:
+    """The model, with data simulated from its prior, and the values they were simulated with.
+
+    Non-centred intercepts and slopes of each group, in PyMC's precision.
+    """
+    rng = np.random.default_rng(20_251_121)
+    dtype = pytensor.config.floatX
+    truth = {
+        "alpha": 0.5,
+        "beta": rng.normal(0.0, 0.5, K),
+        "sigma_alpha": 0.8,
+        "sigma_gamma": np.abs(rng.normal(0.0, 0.5, K)),
+    }
+    group = rng.integers(0, n_groups, n_observations)
+    x = rng.standard_normal((n_observations, K), dtype="float32").astype(dtype)
+    slopes = truth["beta"] + truth["sigma_gamma"] * rng.standard_normal((n_groups, K))
+    eta = truth["alpha"] + truth["sigma_alpha"] * rng.standard_normal(n_groups)[group]
+    eta += np.einsum("nk,nk->n", x, slopes[group])
+    y = rng.random(n_observations) < 1 / (1 + np.exp(-eta))
+    with pm.Model() as model:
+        alpha = pm.Normal("alpha", 0.0, 1.5)
+        beta = pm.Normal("beta", 0.0, 1.0, shape=K)
+        sigma_alpha = pm.HalfNormal("sigma_alpha", 1.0)
+        sigma_gamma = pm.HalfNormal("sigma_gamma", 0.5, shape=K)
+        z_alpha = pm.Normal("z_alpha", shape=n_groups)
+        z_gamma = pm.Normal("z_gamma", shape=(n_groups, K))
+        slope = beta + (sigma_gamma * z_gamma)[group]
+        eta = alpha + (sigma_alpha * z_alpha)[group] + (x * slope).sum(axis=-1)
+        pm.Bernoulli("y", logit_p=eta, observed=y.astype("int8"))
+    return model, truth
+
+
+def child(given: argparse.Namespace) -> None:
+    """One run; prints what it took as JSON."""
+    begun = time.perf_counter()
+    with pytensor.config.change_flags(floatX="float32"):
+        model, truth = hierarchical_logistic(given.groups, given.observations)
+        data = time.perf_counter()
+        idata = pymc_deer.sample(
+            given.draws,
+            tune=given.tune,
+            chains=given.chains,
+            kernel=given.kernel,
+            model=model,
+            backend=given.backend,
+            var_names=HYPERPARAMETERS,
+            random_seed=20_251_121,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+    seconds = time.perf_counter() - data
+    posterior, stats = idata["posterior"].dataset, idata["sample_stats"].dataset
+    attrs = idata["sample_stats"].attrs
+    errors = [np.abs(posterior[name].mean(("chain", "draw")) - truth[name]) for name in truth]
+    row = {
+        "parameters": sum(v.size for v in model.initial_point().values()),
+        "peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+        "seconds_data": round(data - begun, 1),
+        "seconds": round(seconds, 1),
+        "seconds_compile": round(attrs["deer_seconds_compile"], 1),
+        "seconds_warmup": round(attrs["deer_seconds_warmup"], 1),
+        "seconds_sampling": round(attrs["deer_seconds_sampling"], 1),
+        "gradients_sampling": int(stats["n_steps"].sum()),
+        "acceptance_rate": round(float(stats["acceptance_rate"].mean()), 2),
+        "window": attrs["deer_window"],
+        "mean_error": round(float(np.mean(np.concatenate([np.ravel(e) for e in errors]))), 3),
+    }
+    print(json.dumps(row))
+
+
+def rows(given: argparse.Namespace) -> Iterator[dict[str, object]]:
+    """Each backend's run, in a fresh process."""
+    asked = {name: getattr(given, name) for name in SHOWN}
+    for backend in given.backends:
+        asked["backend"] = backend
+        arguments = [f"--{name}={value}" for name, value in asked.items()]
+        command = [sys.executable, "-m", __spec__.name, "--child", *arguments]
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        yield {**asked, **json.loads(output.splitlines()[-1])}
+
+
+SHOWN = ("groups", "observations", "chains", "kernel", "tune", "draws")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--groups", type=int, default=100_000)
+    parser.add_argument("--observations", type=int, default=1_000_000)
+    parser.add_argument("--chains", type=int, default=2)
+    parser.add_argument("--kernel", default="hmc")
+    parser.add_argument("--tune", type=int, default=60)
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--backends", nargs="+", default=["numba", "jax"])
+    parser.add_argument("--backend", help="used by the benchmark itself")
+    parser.add_argument("--child", action="store_true", help="used by the benchmark itself")
+    arguments = parser.parse_args()
+    if arguments.child:
+        child(arguments)
+    else:
+        write("two_million", rows(arguments))
