@@ -120,31 +120,43 @@ class PathStatistics:
         That length, in units of the coordinates' median standard deviation, and how many of its
         transitions are worth one independent draw; None where too little has been seen.
         """
-        enough = (self.counts @ _NEAR.T).min(axis=0) >= _FEWEST
+        counts = (self.counts @ _NEAR.T).T
+        enough = counts.min(axis=1) >= _FEWEST
         if not enough.any():
             return None
         seen, variance = _LENGTHS[enough], self.variance
-        times = np.array([self._time(near, variance) for near in _NEAR[enough]])
+        moves = np.array([self.moves[:, near].sum(axis=1) for near in _NEAR[enough]])
+        times = _times(moves / counts[enough, :, None], variance)
         ends = _SMOOTHING // 2
         padded = np.pad(1 / (times * seen), ends, mode="edge")
         chosen = np.argmax(np.convolve(padded, np.ones(_SMOOTHING), mode="valid"))
         deviations = np.sqrt(variance[: len(self.sums) // 2])
         return float(seen[chosen] / np.median(deviations)), float(times[chosen])
 
-    def _time(self, near: np.ndarray, variance: np.ndarray) -> float:
-        """Transitions for an independent draw of the slowest functions, by lengths, (B,)."""
-        counts = self.counts[:, near].sum(axis=1)
-        means = self.moves[:, near].sum(axis=1) / counts[:, None]
-        forgotten = np.clip(means / (2 * variance), 1e-6, 1.9)
-        signed, absolute = np.split((2 - forgotten) / forgotten, 2, axis=1)
-        return max(_slowest(signed), _slowest(absolute) / 2)
+
+def _times(moves: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Transitions for an independent draw of the slowest functions, (n,).
+
+    Parameters
+    ----------
+    moves
+        Mean squared moves by length, half and function, (n, 2, F).
+    variance
+        Of the functions, (F,).
+    """
+    forgotten = np.clip(moves / (2 * variance), 1e-6, 1.9)
+    signed, absolute = np.split((2 - forgotten) / forgotten, 2, axis=2)
+    return np.maximum(_slowest(signed), _slowest(absolute) / 2)
 
 
-def _slowest(times: np.ndarray) -> float:
-    """Average autocorrelation time of the slowest functions, from times by half, (2, F)."""
-    n = max(1, round(_SLOWEST_SHARE * times.shape[1]))
-    found = [other[np.argsort(seen)[-n:]].mean() for seen, other in (times, times[::-1])]
-    return float(np.mean(found))
+def _slowest(times: np.ndarray) -> np.ndarray:
+    """Average autocorrelation times of the slowest functions, (n,), from those by half, (n, 2, F).
+
+    Which they are is seen in the other half.
+    """
+    n_slow = max(1, round(_SLOWEST_SHARE * times.shape[2]))
+    slowest = np.argsort(times, axis=2)[..., -n_slow:]
+    return np.take_along_axis(times[:, ::-1], slowest, axis=2).mean(axis=2).mean(axis=1)
 
 
 _BOUNDS = np.sqrt(_LENGTHS[:-1] * _LENGTHS[1:])
