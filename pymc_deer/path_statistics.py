@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.duplicate import duplicate
 from pymc_deer.mixing import watched
 
 _SLOWEST_SHARE = 0.05
@@ -85,8 +86,8 @@ class PathStatistics:
 
     def copy(self) -> "PathStatistics":
         """One to which transitions can be added without this one's knowing."""
-        sums = (self.counts, self.moves, self.sums, self.squares)
-        return PathStatistics(*(array.copy() for array in sums), self.n, self.last)
+        written_to = ("counts", "moves", "sums", "squares")
+        return duplicate(self, **{name: getattr(self, name).copy() for name in written_to})
 
     def add(self, trajectory: Trajectory) -> None:
         """Take in transitions that follow on those before."""
