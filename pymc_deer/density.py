@@ -30,7 +30,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType, discrete_dtypes
 
-from pymc_deer.precision import added_in_float64, of_declared_types
+from pymc_deer.precision import added_in_float64
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
@@ -269,7 +269,7 @@ def build_density(
     # Static shapes become constants: vectorize_graph loses what follows from them, and JAX
     # cannot trace a shape computed in the graph.
     logp, dlogp = rewrite_graph([logp, dlogp], include=("ShapeOpt", "canonicalize"))
-    logp, dlogp, lifted = _lift_constants(*of_declared_types([logp, dlogp]))
+    logp, dlogp, lifted = _lift_constants(logp, dlogp)
     dlogp = pt.specify_shape(dlogp, (layout.size,)) if dlogp.type.shape == (None,) else dlogp
 
     params = [(p, origin) for _, p, origin in sources] + lifted
@@ -303,7 +303,7 @@ def automatic_hvp(x: Tensor, dlogp: Tensor) -> HvpFunction:
             product = pytensor.grad(inner, x, disconnected_inputs="ignore")
         # The forward form leaves zero cotangents behind, which these rewrites remove.
         product = rewrite_graph(product, include=("canonicalize", "stabilize"), clone=False)
-        return v, of_declared_types([product])[0]
+        return v, product
 
     def hvp(at: Tensor, direction: Tensor) -> Tensor:
         if not cache:

@@ -149,7 +149,7 @@ class SymbolicMetric(_Whitening):
         # A single row times a small or thin matrix: BLAS takes half a microsecond to begin.
         thin = None in matrix.type.shape or matrix.type.shape[0] <= _SMALL
         if rows.ndim == 1 and thin:
-            return pt.sum(matrix * rows[:, None], axis=0, acc_dtype=matrix.dtype)
+            return pt.sum(matrix * rows[:, None], axis=0)
         return _Whitening._rows(rows, matrix)
 
     def whiten(

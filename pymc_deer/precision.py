@@ -8,13 +8,9 @@ terms are computed in the model's precision, and added in float64: their own rou
 independent and stay small, 1e-7 sqrt(N) for N terms of order 1.
 """
 
-from collections.abc import Sequence
-
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 
 from pymc_deer.typing import Tensor
@@ -34,27 +30,6 @@ def wide(x: Tensor) -> Tensor:
 def wide_sum(x: Tensor) -> Tensor:
     """Sum over the last axis, in float64."""
     return pt.sum(wide(x), axis=-1)
-
-
-def of_declared_types(variables: Sequence[Tensor]) -> list[Tensor]:
-    """The same, with a cast behind each sum that is accumulated in a wider type than its own.
-
-    PyTensor's JAX code gives such a sum the type of its accumulator, and what is computed from it
-    follows: float32 models would run in float64.
-    """
-    sums = [
-        variable
-        for variable in ancestors(variables)
-        if variable.owner is not None
-        and isinstance(variable.owner.op, CAReduce)
-        and getattr(variable.owner.op, "acc_dtype", None) not in (None, variable.type.dtype)
-    ]
-    wider = {}
-    for variable in sums:
-        op = variable.owner.op
-        accumulated = op.clone(dtype=op.acc_dtype, acc_dtype=op.acc_dtype)
-        wider[variable] = accumulated(*variable.owner.inputs).astype(variable.type.dtype)
-    return graph_replace(list(variables), wider, strict=False) if wider else list(variables)
 
 
 def added_in_float64(logp: Tensor) -> Tensor:

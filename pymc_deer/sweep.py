@@ -209,7 +209,7 @@ def _transition_map(
     if spec.rule == "secant":
         outputs += [state.dlogp]
     elif directions is not None:
-        outputs += [pt.sum(directions * moved.tangent, axis=-2, acc_dtype=dtype)]
+        outputs += [pt.sum(directions * moved.tangent, axis=-2)]
     return BatchMap(
         [*mapped, *shared],
         outputs,

@@ -21,6 +21,7 @@ import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax_loops import momenta_of_keys, sequential_loop, windowed_loop
+from pymc_deer.backends.jax_mode import JAX_MODE
 from pymc_deer.backends.trajectory import Job, Noise, solved_types
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
@@ -229,8 +230,13 @@ def _compile(program: Program) -> Callable[..., Any]:
     with warnings.catch_warnings():
         # PyTensor's dispatch warns of what JAX may not trace; whether it does is tried next.
         warnings.filterwarnings("ignore", module="pytensor.link.jax")
+        warnings.filterwarnings("ignore", message="Skipping", category=UserWarning)
         function = pytensor.function(
-            program.inputs, program.outputs, mode="JAX", on_unused_input="ignore", trust_input=True
+            program.inputs,
+            program.outputs,
+            mode=JAX_MODE,
+            on_unused_input="ignore",
+            trust_input=True,
         )
     vm: Any = function.vm
     jax.eval_shape(vm.jit_fn, *map(_abstract, program.inputs))

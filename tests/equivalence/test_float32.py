@@ -15,20 +15,22 @@ from tests.equivalence.problems import KERNELS, problem
 from tests.support import BACKENDS
 
 
-def varying_intercepts() -> pm.Model:
-    """Gradients are added up by group."""
-    group = np.arange(30) % 5
+def varying_slopes() -> pm.Model:
+    """Gradients are added up by group, and by PyTensor's rewrites."""
+    rng = np.random.default_rng(0)
+    group, x = np.arange(30) % 5, rng.normal(size=(30, 2)).astype("float32")
     with pm.Model() as model:
-        spread = pm.HalfNormal("spread")
-        level = pm.Normal("level", 0.0, spread, shape=5)
-        pm.Normal("y", level[group], 1.0, observed=np.zeros(30, "float32"))
+        spread = pm.HalfNormal("spread", shape=2)
+        slope = pm.Normal("slope", shape=(5, 2))
+        eta = (x * (spread * slope)[group]).sum(axis=-1)
+        pm.Bernoulli("y", logit_p=eta, observed=(rng.random(30) < 0.5).astype("int8"))
     return model
 
 
 FLOAT32 = {
     "eight_schools": examples.eight_schools,
     "correlated_logistic": lambda: examples.correlated_logistic(100, 5),
-    "varying_intercepts": varying_intercepts,
+    "varying_slopes": varying_slopes,
 }
 
 CASES = [

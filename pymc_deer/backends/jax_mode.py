@@ -1,0 +1,27 @@
+"""How PyTensor compiles to JAX here."""
+
+from typing import Any
+
+from pytensor.compile.mode import get_mode
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.tensor.math import Prod, Sum
+
+_LAST = 1000.0
+"""Position behind all of PyTensor's rewrites, which make such sums of others."""
+
+
+@node_rewriter([Sum, Prod])
+def cast_accumulated(fgraph: Any, node: Any) -> list[Any] | None:
+    """Put a cast behind a sum that is accumulated in a wider type than its own.
+
+    PyTensor's JAX code gives such a sum the type of its accumulator, and what is computed from it
+    follows: models in float32 would run in float64.
+    """
+    op, [declared] = node.op, node.outputs
+    if op.acc_dtype in (None, declared.type.dtype):
+        return None
+    accumulated = op.clone(dtype=op.acc_dtype, acc_dtype=op.acc_dtype)
+    return [accumulated(*node.inputs).astype(declared.type.dtype)]
+
+
+JAX_MODE = get_mode("JAX").register((dfs_rewriter(cast_accumulated), _LAST))
