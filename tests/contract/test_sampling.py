@@ -8,6 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pytensor.tensor.blockwise import Blockwise
 from xarray import DataTree
 
 import pymc_deer
@@ -15,6 +16,7 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.threads import run_in_threads
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
+from pymc_deer.recorder import Values
 from pymc_deer.sampling import KERNELS
 from tests.random_models.check import quick_compilation
 from tests.support import BACKENDS, SEED
@@ -207,6 +209,35 @@ def test_an_interrupt_keeps_what_all_chains_have_finished(monkeypatch) -> None:
     assert_array_equal(
         part["warmup_posterior"]["mu"].values, whole["warmup_posterior"]["mu"].values[:, :n]
     )
+
+
+@pytest.mark.parametrize("discard", [True, False])
+def test_draws_that_are_discarded_are_not_recorded(discard: bool, monkeypatch) -> None:
+    at, n_draws = Values.at, []
+
+    def counted(self: Values, draws: np.ndarray) -> Any:
+        n_draws.append(draws.shape[1])
+        return at(self, draws)
+
+    monkeypatch.setattr(Values, "at", counted)
+    idata = together(eight_schools(), tune=30, draws=20, discard_tuned_samples=discard)
+    assert sum(n_draws) == (20 if discard else 50)
+    assert idata["posterior"].sizes["draw"] == 20
+    assert ("warmup_posterior" in idata) != discard
+
+
+def test_deterministics_are_computed_for_all_draws_in_one_call() -> None:
+    """Vectorised, the view that each is would be a loop over the draws."""
+    with eight_schools() as model:
+        pm.Deterministic("twice", 2 * model["theta"])
+        step = pymc_deer.DeerMALA(backend="jax", window=1)
+    values = Values(model, step.density.layout, None, 2)
+    assert not [n for n in values._at.maker.fgraph.apply_nodes if isinstance(n.op, Blockwise)]
+    draws = np.random.default_rng(0).normal(size=(2, 5, step.density.size))
+    found = values.at(draws)
+    assert_allclose(found["twice"], 2 * found["theta"])
+    by_hand = found["mu"][..., None] + found["tau"][..., None] * found["eta"]
+    assert_allclose(found["theta"], by_hand)
 
 
 def test_initial_values_and_var_names() -> None:
