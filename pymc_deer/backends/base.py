@@ -116,6 +116,8 @@ class Solver(ABC):
     name: str
     trial_rules: tuple[Rule, ...] = ("secant", "stochastic")
     """Rules that ``jacobian="auto"`` chooses from."""
+    pace_kind: type[Pace] = Pace
+    """How solves are cut into calls."""
     _stopped: Event | None = None
     _cores = sys.maxsize
 
