@@ -8,9 +8,11 @@ it prints as JSON what each run has found.
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -27,8 +29,7 @@ N_ROWS = 96
 N_DRAWS = 8
 
 WINDOWS = {"window": 16, "jacobian": "secant", "curvature": 1.5, "tol": 1e-9}
-"""With nothing left to measure. What is within the tolerance may differ: it is far below that of the
-tests."""
+"""With nothing left to measure, and a tolerance far below that of the tests."""
 
 
 def logistic() -> pm.Model:
@@ -44,17 +45,17 @@ def logistic() -> pm.Model:
 
 @dataclass(frozen=True)
 class Case:
-    """A run: its model, its devices, and the arguments of `pymc_deer.sample`."""
+    """A run: its model, its devices, the arguments of `pymc_deer.sample`, and what goes wrong."""
 
     build: Callable[[], pm.Model]
     devices: Callable[[], Any]
     options: Mapping[str, Any] = field(default_factory=dict)
+    mistake: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def sampled(self, **more: Any) -> DataTree:
         options = {
-            **{"draws": N_DRAWS, "tune": 24, "chains": 4, "random_seed": 5, "window": 1},
-            **{"backend": "jax", "quiet": True, "compute_convergence_checks": False},
-            **{"discard_tuned_samples": False},
+            **{"draws": N_DRAWS, "tune": 24, "chains": 4, "window": 1, "backend": "jax"},
+            **{"quiet": True, "compute_convergence_checks": False, "discard_tuned_samples": False},
         }
         return pymc_deer.sample(model=self.build(), **(options | dict(self.options) | more))
 
@@ -65,20 +66,32 @@ def mesh(**axes: int) -> Callable[[], Mesh]:
     return lambda: Mesh(np.array(jax.devices()[: np.prod(shape)]).reshape(shape), tuple(axes))
 
 
+@contextmanager
+def losing_data() -> Iterator[None]:
+    """The last of 8 devices has lost its rows."""
+    data = ManyDevices.data
+
+    def lossy(placement: ManyDevices, array: np.ndarray) -> jax.Array:
+        kept = array.copy()
+        kept[-len(array) // 8 :] = 0
+        return data(placement, kept)
+
+    with mock.patch.object(ManyDevices, "data", lossy):
+        yield
+
+
 CASES: dict[str, Case] = {
     "chains": Case(logistic, lambda: 4),
-    "chains and steps": Case(eight_schools, lambda: 8, WINDOWS),
     "data": Case(logistic, mesh(data=8), {"kernel": "hmc"}),
+    "data that is lost": Case(logistic, mesh(data=8), {"kernel": "hmc"}, losing_data),
     "all": Case(logistic, mesh(data=2, chain=2, window=2), WINDOWS | {"kernel": "hmc"}),
-    "all, with probes": Case(
-        logistic, mesh(chain=2, window=2, data=2), WINDOWS | {"jacobian": "stochastic"}
+    "chains and steps": Case(
+        eight_schools, lambda: 8, WINDOWS | {"jacobian": "stochastic", "max_sweeps": 3}
     ),
-    "one chain": Case(
-        logistic, lambda: jax.devices(), WINDOWS | {"chains": 1, "jacobian": "preconditioned"}
-    ),
-    "sweeps that run out": Case(eight_schools, lambda: 8, WINDOWS | {"max_sweeps": 3}),
+    "one chain": Case(logistic, jax.devices, WINDOWS | {"chains": 1, "jacobian": "preconditioned"}),
+    "two chains": Case(eight_schools, jax.devices, {"chains": 2}),
+    "two by two": Case(logistic, mesh(chain=2, data=2)),
 }
-"""For 8 devices. Two devices and more of each of two processes are enough for those of one letter."""
 
 
 def difference(one: DataTree, other: DataTree) -> float:
@@ -94,43 +107,41 @@ def difference(one: DataTree, other: DataTree) -> float:
     return max(found)
 
 
-class Watched:
-    """Counts into how many parts arrays are divided while a run is going on."""
+@contextmanager
+def watched() -> Iterator[dict[str, int]]:
+    """Into how many parts arrays are divided, by the axes that they are divided along."""
+    parts: dict[str, int] = defaultdict(int)
+    put, fetched = ManyDevices._put, ManyDevices.fetched
 
-    def __init__(self) -> None:
-        self.sent: dict[str, int] = defaultdict(int)
-        self.computed = 0
-        put, fetched = ManyDevices._put, ManyDevices.fetched
+    def seen(name: str, array: jax.Array) -> None:
+        places = array.sharding.devices_indices_map(array.shape).values()
+        parts[name] = max(parts[name], len(set(map(str, places))))
 
-        def watched_put(placement: ManyDevices, array: Any, axes: Any) -> jax.Array:
-            placed = put(placement, array, axes)
-            name = "+".join(axes)
-            self.sent[name] = max(self.sent[name], n_parts(placed))
-            return placed
+    def watched_put(placement: ManyDevices, array: Any, axes: Any) -> jax.Array:
+        placed = put(placement, array, axes)
+        seen("+".join(axes), placed)
+        return placed
 
-        def watched_fetched(placement: ManyDevices, arrays: Any) -> Any:
-            self.computed = max(self.computed, n_parts(arrays[0]))
-            return fetched(placement, arrays)
+    def watched_fetched(placement: ManyDevices, arrays: Any) -> Any:
+        seen("results", arrays[0])
+        return fetched(placement, arrays)
 
-        ManyDevices._put, ManyDevices.fetched = watched_put, watched_fetched  # type: ignore[method-assign]
-
-
-def n_parts(array: jax.Array) -> int:
-    """Different parts of an array on all devices."""
-    return len({str(part) for part in array.sharding.devices_indices_map(array.shape).values()})
+    with (
+        mock.patch.object(ManyDevices, "_put", watched_put),
+        mock.patch.object(ManyDevices, "fetched", watched_fetched),
+    ):
+        yield parts
 
 
-def report(case: Case) -> dict[str, Any]:
+def report(case: Case, seed: int) -> dict[str, Any]:
     """What a run on many devices finds, beside the same run on one."""
-    alone = case.sampled()
-    watched = Watched()
-    shared = case.sampled(devices=case.devices())
+    alone = case.sampled(random_seed=seed)
+    with watched() as parts, case.mistake():
+        shared = case.sampled(random_seed=seed, devices=case.devices())
     stats = shared["sample_stats"]
     return {
         "difference": difference(shared, alone),
-        "sent": watched.sent,
-        "computed": watched.computed,
-        "moved": float(np.ptp(shared["posterior"].to_dataset().to_array().values)),
+        "parts": parts,
         "fallback": float(stats["fallback"].sum()),
         "sweeps": float(stats["sweeps"].sum()),
     }
@@ -143,14 +154,19 @@ def main() -> None:
     parser.add_argument("--process", type=int)
     parser.add_argument("--processes", type=int)
     parser.add_argument("--coordinator")
+    parser.add_argument("--seeds-differ", action="store_true")
     arguments = parser.parse_args()
     if arguments.process is not None:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(
-            arguments.coordinator, arguments.processes, arguments.process, local_device_ids=[0]
+            arguments.coordinator,
+            arguments.processes,
+            arguments.process,
+            cluster_detection_method="deactivate",
         )
+    seed = 5 + (arguments.process if arguments.seeds_differ else 0)
     for name in arguments.cases:
-        print(json.dumps({"case": name, **report(CASES[name])}), flush=True)
+        print(json.dumps({"case": name, **report(CASES[name], seed)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -190,6 +190,11 @@ def together(**arguments: Any) -> Trigger:
     return trigger
 
 
+def on_devices(choose: Callable[[jax.Device], Any]) -> Trigger:
+    """The mistake is in the choice of devices, made when JAX may start."""
+    return lambda *of: together(devices=choose(jax.devices()[0]))(*of)
+
+
 def on_many_devices(n: int, *axes: str) -> Trigger:
     """The mistake is the number of devices, which need not exist: none is used."""
 
@@ -201,13 +206,16 @@ def on_many_devices(n: int, *axes: str) -> Trigger:
     return trigger
 
 
+SETTLED = {"window": 16, "jacobian": "secant", "curvature": 1.5}
+
+
 def in_processes(**arguments: Any) -> Trigger:
     """The mistake is in the arguments of one of several processes."""
 
     def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
-        patch.setattr("pymc_deer.backends.mesh.n_processes", lambda devices: 2)
-        patch.setattr("pymc_deer.backends.placement.n_processes", lambda devices: 2)
-        return together(devices=jax.devices()[:1], **arguments)(sampler, patch)
+        for module in ("mesh", "placement"):
+            patch.setattr(f"pymc_deer.backends.{module}.n_processes", lambda devices: 2)
+        return together(devices=1, **arguments)(sampler, patch)
 
     return trigger
 
@@ -220,10 +228,12 @@ def in_processes_that_differ(sampler: type[DeerStep], patch: pytest.MonkeyPatch)
 
 
 def of_other_processes(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    all_devices = jax.devices()
     patch.setattr("jax.process_index", lambda: 1)
     patch.setattr(
-        "pymc_deer.backends.mesh.n_processes", lambda d: 1 if isinstance(d, np.ndarray) else 2
+        "pymc_deer.backends.mesh.n_processes", lambda given: 2 if given is all_devices else 1
     )
+    patch.setattr("jax.devices", lambda: all_devices)
     return together(devices=1)(sampler, patch)
 
 
@@ -412,14 +422,14 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         for name in ("draws", "chains", "cores", "tune")
         for value in (-1, 2.5, "10", True)
     ),
-    "`devices` not None, an integer of at least 1, a sequence of devices or a mesh": tuple(
-        together(devices=value)
-        for value in (0, -1, 2.0, True, "gpu", [], [0], {}, [jax.devices()[0]] * 2)
+    "`devices` not None, an integer of at least 1, a sequence of devices or a mesh": (
+        *(together(devices=value) for value in (0, -1, 2.0, True, "gpu", [], [0], {})),
+        on_devices(lambda device: [device, device]),
     ),
     "more `devices` than there are": together(devices=10_000),
     "a mesh with an axis of another name": (
-        together(devices=Mesh(jax.devices()[:1], ("chains",))),
-        together(devices=Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "x"))),
+        on_devices(lambda device: Mesh([device], ("chains",))),
+        on_devices(lambda device: Mesh([[device]], ("data", "x"))),
     ),
     "a number of `devices` that divides neither chains, windows nor data": on_many_devices(3),
     "a mesh whose axis does not divide what it is named after": tuple(
@@ -430,8 +440,8 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "several processes without `random_seed`": in_processes(),
     'several processes with `window="auto"`, or with windows whose `jacobian` or `curvature` is '
     "left open": tuple(
-        in_processes(random_seed=1, **{"window": 16, "jacobian": "secant", "curvature": 1.5} | open)
-        for open in ({"window": "auto"}, {"jacobian": "auto"}, {"curvature": None})
+        in_processes(random_seed=1, **(SETTLED | left))
+        for left in ({"window": "auto"}, {"jacobian": "auto"}, {"curvature": None})
     ),
     "several processes with `store` or `resume`": (
         in_processes(random_seed=1, store="run"),
