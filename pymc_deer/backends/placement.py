@@ -34,7 +34,11 @@ class OneDevice:
     """The device that JAX uses by default, to which arrays go by themselves."""
 
     is_many = False
-    spans_processes = False
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether other processes have a part of the mesh, and run the same program."""
+        return False
 
     def program(self, loop: Callable[..., Any], results: Sequence[Axes]) -> Callable[..., Any]:
         """The loop compiled, in whose place for the buffers, its first argument, results come.
@@ -93,9 +97,8 @@ class ManyDevices(OneDevice):
 
     is_many = True
 
-    @cached_property
-    def spans_processes(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether other processes have a part of the mesh, and run the same program."""
+    @property
+    def spans_processes(self) -> bool:
         return n_processes(self.mesh.devices) > 1
 
     def program(self, loop: Callable[..., Any], results: Sequence[Axes]) -> Callable[..., Any]:

@@ -7,11 +7,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
+from xarray import DataTree
 
-from tests.support import BACKENDS
+import pymc_deer
+from pymc_deer.ensemble import Ensemble
+from pymc_deer.examples import eight_schools
+from tests.support import BACKENDS, SEED
 
 pytestmark = pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
 
@@ -106,3 +113,67 @@ def test_processes_that_differ_are_told() -> None:
     for status, _, err in side_by_side(1, "--seeds-differ", "two chains"):
         assert status == 1
         assert "the processes do not agree" in err
+
+
+def run(**changes: Any) -> DataTree:
+    """A short run of eight schools, on a mesh of the one device there is if not told otherwise."""
+    options: dict[str, Any] = {
+        **{"draws": 20, "tune": 30, "chains": 2, "random_seed": SEED, "window": 1, "devices": 1},
+        **{"progressbar": False, "compute_convergence_checks": False},
+    }
+    return pymc_deer.sample(model=eight_schools(), **(options | changes))
+
+
+def interrupt(patch: pytest.MonkeyPatch, at: int) -> None:
+    """Let the user interrupt a run before a stretch."""
+    solve, calls = Ensemble.next_stretch, []
+
+    def interrupted(self: Ensemble, params: Any) -> Any:
+        calls.append(None)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return solve(self, params)
+
+    patch.setattr(Ensemble, "next_stretch", interrupted)
+
+
+def test_a_stored_run_goes_on_with_other_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(devices=None, backend="jax")
+    with monkeypatch.context() as patch:
+        interrupt(patch, 10)
+        run(devices=None, backend="jax", store=tmp_path)
+    found = pymc_deer.sample(resume=tmp_path, model=eight_schools(), devices=1, quiet=True)
+    for name, values in whole["posterior"].to_dataset().data_vars.items():
+        np.testing.assert_allclose(found["posterior"][name], values, rtol=ROUNDING, atol=ROUNDING)
+
+
+@pytest.fixture
+def one_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in one of two processes, of which the other one does the same."""
+    for module in ("mesh", "placement"):
+        monkeypatch.setattr(f"pymc_deer.backends.{module}.n_processes", lambda devices: 2)
+    monkeypatch.setattr("pymc_deer.backends.placement.process_allgather", lambda mine: [mine] * 2)
+
+
+@pytest.mark.usefixtures("one_of_two")
+def test_an_interrupt_ends_one_of_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has draws, but the others would wait for it forever."""
+    interrupt(monkeypatch, 10)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+
+
+@pytest.mark.usefixtures("one_of_two")
+@pytest.mark.parametrize("index", [0, 1])
+def test_one_of_several_processes_speaks(
+    index: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr("jax.process_index", lambda: index)
+    monkeypatch.setattr(
+        "pymc_deer.backends.mesh.AskedDevices.of",
+        classmethod(lambda cls, given: cls(given, np.array(jax.devices()[:1]), None)),
+    )
+    run(progressbar=True)
+    assert ("Step size" in capsys.readouterr().out) == (index == 0)
