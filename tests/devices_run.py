@@ -117,9 +117,9 @@ def watched() -> Iterator[dict[str, int]]:
         places = array.sharding.devices_indices_map(array.shape).values()
         parts[name] = max(parts[name], len(set(map(str, places))))
 
-    def watched_put(placement: ManyDevices, array: Any, axes: Any) -> jax.Array:
-        placed = put(placement, array, axes)
-        seen("+".join(axes), placed)
+    def watched_put(placement: ManyDevices, array: Any, along: str | None) -> jax.Array:
+        placed = put(placement, array, along)
+        seen(str(along), placed)
         return placed
 
     def watched_fetched(placement: ManyDevices, arrays: Any) -> Any:

@@ -22,16 +22,12 @@ import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Run, Solver
 from pymc_deer.backends.jax_loops import sequential_loop, windowed_loop
 from pymc_deer.backends.pace import Pace, Unhurried
-from pymc_deer.backends.placement import ALIKE, CHAINS, WINDOWS, ManyDevices, OneDevice
-from pymc_deer.backends.trajectory import SOLVED, Job, Noise, Trajectory, solved_types
+from pymc_deer.backends.placement import ManyDevices, OneDevice
+from pymc_deer.backends.trajectory import Job, Noise, Trajectory, solved_types
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
-
-_STEPPED = (CHAINS,) * len(SOLVED)
-_SWEPT = (CHAINS, ALIKE, CHAINS, CHAINS, WINDOWS, WINDOWS, CHAINS)
-"""How the results of the loops over steps and over sweeps lie."""
 
 
 class JaxSolver(Solver):
@@ -99,7 +95,7 @@ class JaxSolver(Solver):
         budget, weight = self.plan.sweep_budget(n), arrays[-1].max()
         pace = self._paces[self.spec.rule, window, n_jobs]
         dtype, size = self.density.dtype, self.density.size
-        of_chains, of_windows = self.placement.of_chains, self.placement.of_windows
+        of_chains = self.placement.of_chains
         with self._session():
             loop = self._compiled((self.spec.rule, window), self._compile_windowed)
             filled = self._take_buffers(n_jobs, rows)
@@ -114,8 +110,7 @@ class JaxSolver(Solver):
             guesses = np.repeat(starts[:, None], window, axis=1)
             memory = np.full((n_jobs, window, self.spec.memory_size(size)), np.nan, dtype)
             counts = np.zeros(n_jobs, int), np.zeros(n_jobs, int)
-            guessed = map(of_windows, (guesses, memory))
-            carry: Any = (*map(of_chains, counts), *guessed, of_chains(starts))
+            carry: Any = tuple(map(of_chains, (*counts, guesses, memory, starts)))
             sweeps = 0
             while min(counts[0]) < n and sweeps < budget:
                 self._check_stopped()
@@ -156,7 +151,7 @@ class JaxSolver(Solver):
             step = self._compiled("step", lambda: _compile(program))
         except Exception as error:
             raise _cannot_compile(error) from error
-        return self.placement.program(partial(sequential_loop, step), _STEPPED)
+        return self.placement.program(partial(sequential_loop, step))
 
     def _compile_windowed(self) -> Callable[..., Any]:
         """The windowed loop around the first form of the batch that JAX can trace.
@@ -169,13 +164,14 @@ class JaxSolver(Solver):
         for batching in BATCHINGS:
             try:
                 program = build_sweep(self.density, self.spec, batching, width=self.plan.window)
-                sweep = _compile(program)
+                with self.placement.windows():
+                    sweep = _compile(program)
             except Exception as error:  # noqa: BLE001 - whatever JAX raises, the other form may do
                 failure = error
                 continue
             self._batchings[self.spec.rule] = batching
             draw = self._draw_probes()
-            return self.placement.program(partial(windowed_loop, sweep, draw), _SWEPT)
+            return self.placement.program(partial(windowed_loop, sweep, draw))
         raise _cannot_compile(failure) from failure
 
     def bytes_per_state(self) -> int:

@@ -6,6 +6,7 @@ XLA, which divides it along the arrays that it is given.
 
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -16,18 +17,13 @@ import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from pymc_deer.batch_jax import shared_windows
 from pymc_deer.status import BackendError
 
 AXES = ("chain", "window", "data")
 """What a mesh may divide: chains, steps of their windows, rows of the data."""
 
-CHAINS = AXES[:1]
-WINDOWS = AXES[:2]
-DATA = AXES[2:]
-ALIKE = ()
-"""Axes of the mesh along which the first axes of an array are divided."""
-
-Axes = tuple[str, ...]
+CHAIN, WINDOW, DATA = AXES
 
 
 class OneDevice:
@@ -40,26 +36,23 @@ class OneDevice:
         """Whether other processes have a part of the mesh, and run the same program."""
         return False
 
-    def program(self, loop: Callable[..., Any], results: Sequence[Axes]) -> Callable[..., Any]:
-        """The loop compiled, in whose place for the buffers, its first argument, results come.
+    def program(self, loop: Callable[..., Any]) -> Callable[..., Any]:
+        """The loop compiled: its results are each chain's own, but for numbers.
 
-        Parameters
-        ----------
-        results
-            How each of the loop's results lies.
+        The buffers, its first argument, make room for them.
         """
         return jax.jit(loop, donate_argnums=0)
 
+    def windows(self) -> AbstractContextManager[None]:
+        """While sweeps are compiled: that devices share their windows."""
+        return nullcontext()
+
     def zeros(self, shape: tuple[int, ...], dtype: str) -> jax.Array:
-        """Room for the results of all chains, (C, ...)."""
+        """Room for results of all chains, (C, ...)."""
         return jnp.zeros(shape, dtype)
 
     def of_chains(self, array: np.ndarray) -> Any:
         """An array that is each chain's own, (C, ...)."""
-        return array
-
-    def of_windows(self, array: np.ndarray) -> Any:
-        """An array with a row for each step of each chain's window, (C, W, ...)."""
         return array
 
     def alike(self, array: np.ndarray) -> jax.Array:
@@ -82,7 +75,8 @@ class OneDevice:
 class ManyDevices(OneDevice):
     """Devices that share chains, windows and data.
 
-    An axis of an array that cannot be divided evenly is not: each device then has all of it.
+    An array is divided along its first axis; where it cannot be divided evenly, each device has all
+    of it.
 
     Attributes
     ----------
@@ -101,27 +95,26 @@ class ManyDevices(OneDevice):
     def spans_processes(self) -> bool:
         return n_processes(self.mesh.devices) > 1
 
-    def program(self, loop: Callable[..., Any], results: Sequence[Axes]) -> Callable[..., Any]:
-        def placed(*arguments: Any) -> tuple[Any, ...]:
-            parts = zip(loop(*arguments), results, strict=True)
-            return tuple(jax.tree.map(partial(self._kept, axes=axes), p) for p, axes in parts)
+    def program(self, loop: Callable[..., Any]) -> Callable[..., Any]:
+        def placed(*arguments: Any) -> Any:
+            return jax.tree.map(partial(self._kept, along=CHAIN), loop(*arguments))
 
         return jax.jit(placed, donate_argnums=0)
+
+    def windows(self) -> AbstractContextManager[None]:
+        return shared_windows(self._in_parts, self._kept)
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> jax.Array:
         return self.of_chains(np.zeros(shape, dtype))
 
     def of_chains(self, array: np.ndarray) -> jax.Array:
-        return self._put(array, CHAINS)
-
-    def of_windows(self, array: np.ndarray) -> jax.Array:
-        return self._put(array, WINDOWS)
+        return self._put(array, CHAIN)
 
     def alike(self, array: np.ndarray) -> jax.Array:
-        return self._put(array, ALIKE)
+        return self._put(array, None)
 
     def data(self, array: np.ndarray) -> jax.Array:
-        return self._put(array, DATA if array.shape[:1] == (self.n_rows,) else ALIKE)
+        return self._put(array, DATA if array.shape[:1] == (self.n_rows,) else None)
 
     def fetched(self, arrays: Sequence[jax.Array]) -> list[np.ndarray]:
         return super().fetched(self._everywhere(arrays) if self.spans_processes else arrays)
@@ -144,18 +137,22 @@ class ManyDevices(OneDevice):
         copies = NamedSharding(self.mesh, PartitionSpec())
         return jax.jit(lambda arrays: arrays, out_shardings=copies)
 
-    def _put(self, array: np.ndarray, axes: Axes) -> jax.Array:
+    def _put(self, array: np.ndarray, along: str | None) -> jax.Array:
         # Each process has the whole array, and sends its own devices their parts of it.
-        where = self._along(array, axes)
+        where = self._divided(array, along)
         return jax.make_array_from_callback(array.shape, where, lambda part: array[part])
 
-    def _kept(self, array: jax.Array, axes: Axes) -> jax.Array:
-        return jax.lax.with_sharding_constraint(array, self._along(array, axes))
+    def _in_parts(self, array: jax.Array) -> jax.Array:
+        # What else is computed of the array would be divided as well, were it the same for XLA.
+        same = jax.lax.optimization_barrier(self._kept(array))
+        return self._kept(same, WINDOW)
 
-    def _along(self, array: Any, axes: Axes) -> NamedSharding:
-        lengths = zip(axes, array.shape, strict=False)
-        divided = [None if n % self.mesh.shape[axis] else axis for axis, n in lengths]
-        return NamedSharding(self.mesh, PartitionSpec(*divided))
+    def _kept(self, array: jax.Array, along: str | None = None) -> jax.Array:
+        return jax.lax.with_sharding_constraint(array, self._divided(array, along))
+
+    def _divided(self, array: Any, along: str | None) -> NamedSharding:
+        divides = along and array.ndim and array.shape[0] % self.mesh.shape[along] == 0
+        return NamedSharding(self.mesh, PartitionSpec(along) if divides else PartitionSpec())
 
 
 def n_processes(devices: Any) -> int:
