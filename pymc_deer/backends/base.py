@@ -299,8 +299,8 @@ class Solver(ABC):
         tape = Tape(np.zeros((2, size)), np.full(2, -np.inf))
         rng = np.random.default_rng(0)
         trajectory = self.solve(z, tape, Tuning(0.0, 1.0, metric), params, rng)
-        # The ratio is 1 where logp is finite; where it is not, it says so.
-        logp = trajectory.logp[0] if trajectory.log_alpha[0] == 0 else np.nan
+        # The ratio is 1 but for rounding where logp is finite; where it is not, it says so.
+        logp = trajectory.logp[0] if np.isfinite(trajectory.log_alpha[0]) else np.nan
         return float(logp), trajectory.dlogp[0]
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:
