@@ -138,12 +138,12 @@ def report(case: Case, seed: int) -> dict[str, Any]:
     with watched() as parts, case.mistake():
         shared = case.sampled(random_seed=seed, devices=case.devices())
     alone = case.sampled(random_seed=seed)
-    stats = shared["sample_stats"]
+    stats = [shared[group] for group in ("warmup_sample_stats", "sample_stats")]
     return {
         "difference": difference(shared, alone),
         "parts": parts,
-        "fallback": float(stats["fallback"].sum()),
-        "sweeps": float(stats["sweeps"].sum()),
+        "fallback": sum(float(of_phase["fallback"].sum()) for of_phase in stats),
+        "sweeps": sum(float(of_phase["sweeps"].sum()) for of_phase in stats),
     }
 
 

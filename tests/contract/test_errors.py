@@ -190,7 +190,7 @@ def together(**arguments: Any) -> Trigger:
     return trigger
 
 
-def on_devices(choose: Callable[[jax.Device], Any]) -> Trigger:
+def on_devices(choose: Callable[[Any], Any]) -> Trigger:
     """The mistake is in the choice of devices, made when JAX may start."""
     return lambda *of: together(devices=choose(jax.devices()[0]))(*of)
 
