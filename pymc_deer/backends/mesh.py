@@ -11,7 +11,7 @@ from jax.sharding import AxisType, Mesh
 
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax import JaxSolver
-from pymc_deer.backends.placement import AXES, ManyDevices, n_processes
+from pymc_deer.backends.placement import AXES, CHAIN, DATA, WINDOW, ManyDevices, n_processes
 from pymc_deer.options import is_integer
 from pymc_deer.status import OptionError, invalid_option
 
@@ -87,9 +87,9 @@ class AskedDevices:
             rows of its density's data evenly.
         """
         assert isinstance(solver, JaxSolver)
-        rows = [p.type.shape[0] for p in solver.density.params if p.type.ndim]
-        lengths = dict(zip(AXES, (n_chains, solver.plan.window, max(rows, default=1)), strict=True))
-        return solver.on_devices(ManyDevices(self._mesh(lengths), lengths["data"]))
+        rows: list[Any] = [p.type.shape[0] for p in solver.density.params if p.type.ndim]
+        lengths = {CHAIN: n_chains, WINDOW: solver.plan.window, DATA: max(rows, default=1)}
+        return solver.on_devices(ManyDevices(self._mesh(lengths), lengths[DATA]))
 
     def _mesh(self, lengths: Mapping[str, int]) -> Mesh:
         """The devices in a mesh with all axes, for so many chains, steps and rows."""
