@@ -83,7 +83,7 @@ def losing_data() -> Iterator[None]:
 CASES: dict[str, Case] = {
     "chains": Case(logistic, lambda: 4),
     "data": Case(logistic, mesh(data=8), {"kernel": "hmc"}),
-    "data that is lost": Case(logistic, mesh(data=8), {"kernel": "hmc"}, losing_data),
+    "data that is lost": Case(logistic, mesh(data=8), mistake=losing_data),
     "all": Case(logistic, mesh(data=2, chain=2, window=2), WINDOWS | {"kernel": "hmc"}),
     "chains and steps": Case(
         eight_schools, lambda: 8, WINDOWS | {"jacobian": "stochastic", "max_sweeps": 1}
