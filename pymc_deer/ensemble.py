@@ -12,7 +12,6 @@ import numpy as np
 
 from pymc_deer.adaptation import observe
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.pace import Pace
 from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.stretch import SolvedStretch
 
@@ -40,7 +39,7 @@ class Ensemble:
     def __init__(self, solver: Solver, records: Sequence[ChainRecord]) -> None:
         self.solver = _in_long_calls(solver, len(records))
         self.chains = [Chain(self.solver, record) for record in records]
-        self._pace = Pace()
+        self._pace = solver.pace_kind()
 
     @property
     def records(self) -> list[ChainRecord]:

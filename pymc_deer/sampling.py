@@ -20,6 +20,7 @@ from pymc_deer.attributes import fixed_attrs, phase_attrs, tuned_attrs
 from pymc_deer.checkpoint import Checkpoint
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.fingerprint import Fingerprint
+from pymc_deer.hardware import Hardware
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
 from pymc_deer.memory_recorder import MemoryRecorder
@@ -46,6 +47,7 @@ def sample(
     tune: int | None = None,
     chains: int = 4,
     cores: int | None = None,
+    devices: Any = None,
     model: Model | None = None,
     random_seed: Any = None,
     initvals: Any = None,
@@ -80,6 +82,10 @@ def sample(
         Chains that run at the same time on a CPU, each in a thread; None for as many as there are
         cores, or as BLAS may have threads. The draws do not depend on it. On a GPU all chains are
         one batch.
+    devices
+        Devices of JAX that share chains, windows and data: how many of ``jax.devices()``, or which,
+        or a ``jax.sharding.Mesh`` with axes among ``"chain"``, ``"window"`` and ``"data"``. The
+        draws depend on it within rounding. See ``docs/devices.md``, for several hosts too.
     model
         The model, all of whose free variables are continuous; from the context by default.
     random_seed, initvals, var_names, progressbar, progressbar_theme, quiet
@@ -120,16 +126,17 @@ def sample(
     >>> dict(idata.posterior.sizes)
     {'chain': 4, 'draw': 1000}
     """
-    if cores is not None:
-        _check_count("cores", cores, 1)
+    hardware = Hardware.of(cores, devices)
     settings = Settings(
         draws, kernel, tune, chains, var_names, random_seed, discard_tuned_samples, deer_options
     )
+    hardware.refuse_differences(settings, store, resume)
     if resume is None:
-        run = _begun(settings, model, cores, initvals, idata_kwargs or {}, store)
+        run = _begun(settings, model, hardware, initvals, idata_kwargs or {}, store)
     else:
         _refuse_beside_resume(store=store, initvals=initvals, idata_kwargs=idata_kwargs)
-        run = _resumed(settings, model, cores, Path(resume))
+        run = _resumed(settings, model, hardware, Path(resume))
+    quiet = quiet or not hardware.is_first
     shown = False if quiet else progressbar
     with closing(run.recorder):
         _make_draws(run, StretchProgress.of(run, shown, progressbar_theme))
@@ -155,6 +162,7 @@ class Run:
     recorder: Recorder
     phases: Phases
     fixed_attrs: dict[str, Any]
+    hardware: Hardware
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -211,13 +219,16 @@ def _make_draws(run: Run, progress: StretchProgress) -> None:
                     run.recorder.record(stretches, ensemble.records, tuning=tuning)
                 progress.show(stretches, tuning=tuning)
     except KeyboardInterrupt:
+        if run.hardware.spans_processes:
+            # The others wait for this process: they end when it does.
+            raise
         _log.info("Interrupted: the draws that all chains have finished are kept.")
 
 
 def _begun(
     settings: Settings,
     model: Model | None,
-    cores: int | None,
+    hardware: Hardware,
     initvals: Any,
     idata_kwargs: dict[str, Any],
     store: str | PathLike[str] | None,
@@ -229,7 +240,7 @@ def _begun(
         RunPlace.refuse_used(Path(store))
     phases = Phases()
     with phases.of("compile"):
-        step = _step(settings.kernel, model, settings.options)
+        step = _step(settings.kernel, model, hardware.step_options(settings.options))
     if settings.tune is None:
         settings = replace(settings, tune=type(step).default_tune_steps)
     for name, least in (("draws", 1), ("chains", 1), ("tune", 0)):
@@ -239,7 +250,7 @@ def _begun(
     params = step.density.param_values({})
     with phases.of("compile"):
         values = Values(step.model, step.density.layout, settings.var_names, settings.chains)
-    ensemble = _started(step, params, settings, cores, initvals)
+    ensemble = _started(step, params, settings, hardware, initvals)
     stored = settings.stored(step.options)
     attrs = fixed_attrs(step.backend, step.attrs, stored.options)
     if store is None:
@@ -254,10 +265,10 @@ def _begun(
         place = RunPlace.new(Path(store))
         with place.given_back_if_refused():
             recorder = StoreRecorder.begun(values, place, checkpoint, idata_kwargs, phases)
-    return Run(settings, step, params, ensemble, recorder, phases, attrs)
+    return Run(settings, step, params, ensemble, recorder, phases, attrs, hardware)
 
 
-def _resumed(given: Settings, model: Any, cores: int | None, path: Path) -> Run:
+def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run:
     """A stored run from its last checkpoint."""
     require_zarr()
     place = RunPlace.of_run(path)
@@ -268,22 +279,24 @@ def _resumed(given: Settings, model: Any, cores: int | None, path: Path) -> Run:
         model = modelcontext(model)
         checkpoint.fingerprint.refuse_other_variables(model)
         options = settings.step_options(checkpoint.backend, checkpoint.calibration)
+        options = hardware.step_options(options)
         phases = Phases(checkpoint.seconds)
         with phases.of("compile"):
             step = _step(settings.kernel, model, {**options, "hvp": given.options.get("hvp")})
             values = Values(model, step.density.layout, settings.var_names, settings.chains)
         params = step.density.param_values({})
-        ensemble = Ensemble(step.solver.on_cores(cores), checkpoint.records)
+        ensemble = Ensemble(hardware.solver(step.solver, settings, params), checkpoint.records)
         checkpoint.fingerprint.refuse_other_density(ensemble.solver, params)
         recorder = StoreRecorder.resumed(values, place, checkpoint, phases)
-    return Run(settings, step, params, ensemble, recorder, phases, checkpoint.attrs)
+    attrs = checkpoint.attrs
+    return Run(settings, step, params, ensemble, recorder, phases, attrs, hardware)
 
 
 def _started(
     step: DeerStep,
     params: Sequence[np.ndarray],
     settings: Settings,
-    cores: int | None,
+    hardware: Hardware,
     initvals: Any,
 ) -> Ensemble:
     """Chains at their starts, each with its own random numbers, as `pm.sample` gives them."""
@@ -302,7 +315,7 @@ def _started(
         )
     ]
     records = [step.new_record(rng, settings.tune, settings.draws) for rng in rngs]
-    ensemble = Ensemble(step.solver.on_cores(cores), records)
+    ensemble = Ensemble(hardware.solver(step.solver, settings, params), records)
     starts = [
         find_start(model, ensemble.solver, point, params, record.streams.start)
         for point, record in zip(points, records, strict=True)

@@ -8,6 +8,7 @@ import importlib.util
 import multiprocessing
 import os
 import sys
+from typing import TYPE_CHECKING, Any
 
 from pymc_deer.backends.base import Solver, WindowPlan
 from pymc_deer.density import Density
@@ -15,6 +16,9 @@ from pymc_deer.noise import NoiseSource
 from pymc_deer.options import BackendName, Options
 from pymc_deer.status import BackendError, invalid_option
 from pymc_deer.sweep import SweepSpec
+
+if TYPE_CHECKING:
+    from pymc_deer.backends.mesh import AskedDevices
 
 _INSTALL = {"numba": "pip install numba", "jax": "pip install jax"}
 _GPU_MEMORY = (
@@ -85,6 +89,15 @@ def make_solver(
     from pymc_deer.backends.numba import NumbaSolver
 
     return NumbaSolver(density, spec, plan)
+
+
+def asked_devices(devices: Any) -> "AskedDevices":
+    """The devices of JAX that the argument `devices` of `pymc_deer.sample` means."""
+    resolve_backend("jax")
+    share_gpu_memory()
+    from pymc_deer.backends.mesh import AskedDevices
+
+    return AskedDevices.of(devices)
 
 
 def share_gpu_memory() -> None:

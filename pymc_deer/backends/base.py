@@ -117,6 +117,8 @@ class Solver(ABC):
     name: str
     trial_rules: tuple[Rule, ...] = ("secant", "stochastic")
     """Rules that ``jacobian="auto"`` chooses from."""
+    pace_kind: type[Pace] = Pace
+    """How solves are cut into calls."""
     _stopped: Event | None = None
     _cores = sys.maxsize
 
@@ -300,11 +302,12 @@ class Solver(ABC):
         """
         size = self.density.size
         rng = np.random.default_rng(0)
-        # Two states, so that the first call of all sees a true batch.
-        tape = Tape(draw_momenta(rng, 2, size, self.spec.noise), np.full(2, -np.inf))
+        # Two states, so that the first call of all sees a true batch; 0 is a key as well.
+        xi = np.zeros_like(draw_momenta(rng, 2, size, self.spec.noise))
+        tape = Tape(xi, np.full(2, -np.inf))
         trajectory = self.solve(z, tape, Tuning(0.0, 1.0, metric), params, rng)
-        # The ratio is 1 where logp is finite; where it is not, it says so.
-        logp = trajectory.logp[0] if trajectory.log_alpha[0] == 0 else np.nan
+        # The ratio is 1 but for rounding where logp is finite; where it is not, it says so.
+        logp = trajectory.logp[0] if np.isfinite(trajectory.log_alpha[0]) else np.nan
         return float(logp), trajectory.dlogp[0]
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:

@@ -9,7 +9,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +19,12 @@ import pytensor
 import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
-from pymc_deer.backends.base import Solver
+from pymc_deer.backends.base import Run, Solver
 from pymc_deer.backends.jax_loops import momenta_of_keys, sequential_loop, windowed_loop
 from pymc_deer.backends.jax_mode import JAX_MODE
-from pymc_deer.backends.trajectory import Job, Noise, solved_types
+from pymc_deer.backends.pace import Pace, Unhurried
+from pymc_deer.backends.placement import ManyDevices, OneDevice
+from pymc_deer.backends.trajectory import Job, Noise, Trajectory, solved_types
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError, ForkError
@@ -30,7 +32,7 @@ from pymc_deer.sweep import Program, build_sequential, build_sweep
 
 
 class JaxSolver(Solver):
-    """Chains on the CPU or GPU that JAX uses by default.
+    """Chains on the CPU or GPU that JAX uses by default, or on :meth:`on_devices`.
 
     Raises
     ------
@@ -40,12 +42,35 @@ class JaxSolver(Solver):
     """
 
     name = "jax"
+    placement: OneDevice = OneDevice()
     _jax_process: ClassVar[int | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
         self._buffers = _no_buffers()
+
+    def on_devices(self, placement: ManyDevices) -> Self:
+        """The same solver on devices that share its arrays.
+
+        The two share nothing but what is compiled of a single step: arrays of the one are not
+        where the other's are, and what it holds on its device makes room.
+        """
+        self._on_device_cache.clear()
+        kind = Unhurried if placement.spans_processes else Pace
+        return self._changed(
+            placement=placement,
+            pace_kind=kind,
+            _paces=defaultdict(kind),
+            _programs={key: self._programs[key] for key in {"step"} & self._programs.keys()},
+            _on_device_cache={},
+            _buffers=_no_buffers(),
+        )
+
+    def _solve_batch(self, chains: Sequence[Run], params: Sequence[np.ndarray]) -> list[Trajectory]:
+        if self.placement.spans_processes:
+            self.placement.refuse_differences([a for chain in chains for a in _numbers(chain)])
+        return super()._solve_batch(chains, params)
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
         noises = [job.noise.after(first) for job in jobs]
@@ -56,6 +81,7 @@ class JaxSolver(Solver):
         with self._session():
             loop = self._compiled("sequential", self._compile_sequential)
             filled = self._take_buffers(len(jobs), rows)
+            starts, *arrays = map(self.placement.of_chains, (starts, *arrays))
             for call in self._paces["sequential", len(jobs)].calls(n, weight):
                 self._check_stopped()
                 filled = loop(filled, starts, *arrays, *call, self._on_device(inputs))
@@ -70,12 +96,14 @@ class JaxSolver(Solver):
         budget, weight = self.plan.sweep_budget(n), arrays[-1].max()
         pace = self._paces[self.spec.rule, window, n_jobs]
         dtype, size = self.density.dtype, self.density.size
+        of_chains = self.placement.of_chains
         with self._session():
             loop = self._compiled((self.spec.rule, window), self._compile_windowed)
             filled = self._take_buffers(n_jobs, rows)
+            arrays = tuple(map(of_chains, arrays))
             arguments = (
-                np.array([job.probe_rng.integers(2**32) for job in jobs]),
-                np.array([job.curvature for job in jobs], dtype),
+                of_chains(np.array([job.probe_rng.integers(2**32) for job in jobs])),
+                of_chains(np.array([job.curvature for job in jobs], dtype)),
                 self._scalar(self.plan.tol),
                 self._on_device(inputs),
             )
@@ -83,7 +111,7 @@ class JaxSolver(Solver):
             guesses = np.repeat(starts[:, None], window, axis=1)
             memory = np.full((n_jobs, window, self.spec.memory_size(size)), np.nan, dtype)
             counts = np.zeros(n_jobs, int), np.zeros(n_jobs, int)
-            carry: Any = (*counts, guesses, memory, starts)
+            carry: Any = tuple(map(of_chains, (*counts, guesses, memory, starts)))
             sweeps = 0
             while min(counts[0]) < n and sweeps < budget:
                 self._check_stopped()
@@ -91,7 +119,7 @@ class JaxSolver(Solver):
                 filled, now, *carry = loop(filled, sweeps, *carry, *arrays, n, last, *arguments)
                 # Numbers of one type in every call, and there when the call is over.
                 before, sweeps = sweeps, int(now)
-                counts = tuple(np.asarray(count) for count in carry[:2])
+                counts = self.placement.fetched(carry[:2])
                 pace.took(sweeps - before, weight)
             n_done, n_sweeps = np.minimum(counts[0], n).tolist(), counts[1].tolist()
             self._write(filled, jobs, 0, n_done)
@@ -102,16 +130,16 @@ class JaxSolver(Solver):
         self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int, n_rows: Sequence[int]
     ) -> None:
         """Copy the first rows of each chain, (C, rows, ...), to its own buffers."""
-        arrays = [np.asarray(array) for array in filled]
+        arrays = self.placement.fetched(filled)
         for i, (job, n) in enumerate(zip(jobs, n_rows, strict=True)):
             job.buffers.write(at, [array[i, :n] for array in arrays])
 
     @property
     def batches_chains(self) -> bool:
-        """On a GPU, which is idle beside one chain. On a CPU a batch of small products is slower
-        than as many threads.
+        """On a GPU, which is idle beside one chain, and on devices that share the chains. On one
+        CPU a batch of small products is slower than as many threads.
         """
-        return jax.local_devices()[0].platform != "cpu"
+        return self.placement.is_many or jax.local_devices()[0].platform != "cpu"
 
     @property
     def _is_compiled(self) -> bool:
@@ -124,7 +152,7 @@ class JaxSolver(Solver):
             step = self._compiled("step", lambda: _compile(program))
         except Exception as error:
             raise _cannot_compile(error) from error
-        return jax.jit(partial(sequential_loop, step, self._momenta()), donate_argnums=0)
+        return self.placement.program(partial(sequential_loop, step, self._momenta()))
 
     def _compile_windowed(self) -> Callable[..., Any]:
         """The windowed loop around the first form of the batch that JAX can trace.
@@ -137,14 +165,15 @@ class JaxSolver(Solver):
         for batching in BATCHINGS:
             try:
                 program = build_sweep(self.density, self.spec, batching, width=self.plan.window)
-                sweep = _compile(program)
+                with self.placement.windows():
+                    sweep = _compile(program)
             except Exception as error:  # noqa: BLE001 - whatever JAX raises, the other form may do
                 failure = error
                 continue
             self._batchings[self.spec.rule] = batching
             draw = self._draw_probes()
             loop = partial(windowed_loop, sweep, self._momenta(), draw)
-            return jax.jit(loop, donate_argnums=0)
+            return self.placement.program(loop)
         raise _cannot_compile(failure) from failure
 
     def bytes_per_state(self) -> int:
@@ -194,7 +223,7 @@ class JaxSolver(Solver):
         if kept := self._buffers[n_chains, rows]:
             return kept.pop()
         types = solved_types(rows, self.density.size, self.density.dtype)
-        return tuple(jnp.zeros((n_chains, *shape), dtype) for shape, dtype in types)
+        return tuple(self.placement.zeros((n_chains, *shape), dtype) for shape, dtype in types)
 
     def _keep_buffers(self, filled: tuple[jax.Array, ...]) -> None:
         """For the next stretch, once they are read: it may begin at once, in another thread."""
@@ -203,10 +232,11 @@ class JaxSolver(Solver):
 
     def _on_device(self, arrays: Sequence[np.ndarray]) -> list[jax.Array]:
         """The arrays on the device; one is sent again only when it is another one."""
-        known = self._on_device_cache
+        known, n_metric = self._on_device_cache, len(arrays) - len(self.density.params)
         for i, value in enumerate(arrays):
             if i not in known or known[i][0] is not value:
-                known[i] = (value, jnp.asarray(value))
+                put = self.placement.alike if i < n_metric else self.placement.data
+                known[i] = (value, put(value))
         return [known[i][1] for i in range(len(arrays))]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -215,6 +245,13 @@ class JaxSolver(Solver):
             "_on_device_cache": {},
             "_buffers": _no_buffers(),
         }
+
+
+def _numbers(chain: Run) -> Iterator[Any]:
+    """All numbers that the states of a chain follow from."""
+    tape, tuning = chain.tape, chain.tuning
+    yield from (chain.start, tape.xi, tape.log_u, tape.lengths, tape.step_sizes(tuning.step_size))
+    yield from (tuning.curvature, *tuning.metric.arrays)
 
 
 def _no_buffers() -> dict[tuple[int, int], list[tuple[jax.Array, ...]]]:

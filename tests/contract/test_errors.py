@@ -17,11 +17,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from jax.sharding import Mesh
 from pymc.step_methods.compound import CompoundStep
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify
@@ -29,6 +31,7 @@ from pytensor.link.numba.dispatch.basic import numba_funcify
 import pymc_deer
 import pymc_deer.backends.jax
 from pymc_deer import DeerHMC, examples
+from pymc_deer.backends.mesh import AskedDevices
 from pymc_deer.plain import packed
 from pymc_deer.sampling import KERNELS
 from pymc_deer.step import DeerStep
@@ -185,6 +188,53 @@ def together(**arguments: Any) -> Trigger:
         return pymc_deer.sample(**(options | arguments))
 
     return trigger
+
+
+def on_devices(choose: Callable[[Any], Any]) -> Trigger:
+    """The mistake is in the choice of devices, made when JAX may start."""
+    return lambda *of: together(devices=choose(jax.devices()[0]))(*of)
+
+
+def on_many_devices(n: int, *axes: str) -> Trigger:
+    """The mistake is the number of devices, which need not exist: none is used."""
+
+    def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+        asked = AskedDevices("many", np.full(n, jax.devices()[0]), axes or None)
+        patch.setattr("pymc_deer.hardware.asked_devices", lambda _: asked)
+        return together(devices=n, window=16, chains=1)(sampler, patch)
+
+    return trigger
+
+
+SETTLED = {"window": 16, "jacobian": "secant", "curvature": 1.5}
+
+
+def in_processes(**arguments: Any) -> Trigger:
+    """The mistake is in the arguments of one of several processes."""
+
+    def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+        for module in ("mesh", "placement"):
+            patch.setattr(f"pymc_deer.backends.{module}.n_processes", lambda devices: 2)
+        return together(devices=1, **arguments)(sampler, patch)
+
+    return trigger
+
+
+def in_processes_that_differ(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    patch.setattr(
+        "pymc_deer.backends.placement.process_allgather", lambda mine: np.array([mine, mine + 1])
+    )
+    return in_processes(random_seed=1)(sampler, patch)
+
+
+def of_other_processes(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    all_devices = jax.devices()
+    patch.setattr("jax.process_index", lambda: 1)
+    patch.setattr(
+        "pymc_deer.backends.mesh.n_processes", lambda given: 2 if given is all_devices else 1
+    )
+    patch.setattr("jax.devices", lambda: all_devices)
+    return together(devices=1)(sampler, patch)
 
 
 def profiled(build: Callable[[], pm.Model] = one_variable, **arguments: Any) -> Trigger:
@@ -374,6 +424,32 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         for name in ("draws", "chains", "cores", "tune")
         for value in (-1, 2.5, "10", True)
     ),
+    "`devices` not None, an integer of at least 1, a sequence of devices or a mesh": (
+        *(together(devices=value) for value in (0, -1, 2.0, True, "gpu", [], [0], {})),
+        on_devices(lambda device: [device, device]),
+    ),
+    "more `devices` than there are": together(devices=10_000),
+    "a mesh with an axis of another name": (
+        on_devices(lambda device: Mesh([device], ("chains",))),
+        on_devices(lambda device: Mesh([[device]], ("data", "x"))),
+    ),
+    "a number of `devices` that divides neither chains, windows nor data": on_many_devices(3),
+    "a mesh whose axis does not divide what it is named after": tuple(
+        on_many_devices(3, axis) for axis in ("chain", "window", "data")
+    ),
+    '`devices` with `backend="numba"`': together(devices=1, backend="numba"),
+    "several processes, and `devices` that some of them have no part of": of_other_processes,
+    "several processes without `random_seed`": in_processes(),
+    'several processes with `window="auto"`, or with windows whose `jacobian` or `curvature` is '
+    "left open": tuple(
+        in_processes(random_seed=1, **(SETTLED | left))
+        for left in ({"window": "auto"}, {"jacobian": "auto"}, {"curvature": None})
+    ),
+    "several processes with `store` or `resume`": (
+        in_processes(random_seed=1, store="run"),
+        in_processes(random_seed=1, resume="run"),
+    ),
+    "several processes with different data, arguments or models": in_processes_that_differ,
     "an argument that only a step has": (
         together(vars=["x"]),
         together(rng=1),

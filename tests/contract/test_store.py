@@ -323,7 +323,7 @@ def test_where_stretches_end_leaves_no_trace(kind: str, monkeypatch: Any) -> Non
     runs = []
     for most in (2, 9):
         allowed = partial(rng.integers, 1, most)
-        monkeypatch.setattr("pymc_deer.ensemble.Pace.allows", lambda *_, a=allowed: int(a()))
+        monkeypatch.setattr("pymc_deer.backends.pace.Pace.allows", lambda *_, a=allowed: int(a()))
         runs.append(run(**changes))
     assert_same(*runs)
 

@@ -120,7 +120,7 @@ def test_a_chain_that_goes_on_past_its_end_is_caught(monkeypatch: pytest.MonkeyP
 
     def overwriting(*arguments):
         (z, *rest), *others = loop(*arguments)
-        over = arguments[4] + 64
+        over = arguments[5] + 64
         return (z.at[:, N - 1].set(over[:, None].astype(z.dtype)), *rest), *others
 
     monkeypatch.setattr(pymc_deer.backends.jax, "windowed_loop", overwriting)

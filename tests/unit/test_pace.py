@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_deer.backends.pace import CALL_SECONDS, Pace
+from pymc_deer.backends.pace import CALL_SECONDS, Pace, Unhurried
 
 
 class Clock:
@@ -61,6 +61,12 @@ def test_slower_than_before_is_noticed_after_one_call() -> None:
     pace = Pace(clock := Clock())
     lengths(pace, clock, 5000, 1, 1e-4)
     assert lengths(pace, clock, 5000, 1, 1.1e-2)[1:].max() == int(CALL_SECONDS / 1.1e-2)
+
+
+def test_what_has_no_clock_is_not_cut() -> None:
+    pace = Unhurried(clock := Clock())
+    for seconds in (1e-3, 10.0):
+        assert lengths(pace, clock, 5000, 7, seconds).tolist() == [5000]
 
 
 def test_a_pace_that_learns_nothing_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
