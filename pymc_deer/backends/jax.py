@@ -67,10 +67,13 @@ class JaxSolver(Solver):
             _buffers=_no_buffers(),
         )
 
-    def _solve_batch(self, chains: Sequence[Run], params: Sequence[np.ndarray]) -> list[Trajectory]:
+    def solve_together(
+        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
+    ) -> list[Trajectory]:
+        """See :meth:`Solver.solve_together`; processes make sure first that they agree."""
         if self.placement.spans_processes:
             self.placement.refuse_differences([a for chain in chains for a in _numbers(chain)])
-        return super()._solve_batch(chains, params)
+        return super().solve_together(chains, params, at_once)
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
         noises = [job.noise.after(first) for job in jobs]
