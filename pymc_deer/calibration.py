@@ -266,9 +266,12 @@ def window_plan(window: int, max_sweeps: int | None, tol: float, size: int) -> W
     return WindowPlan(window, max_sweeps, tol, capacity=max(wanted, window))
 
 
-def affordable_window(solver: Solver, window: int) -> int:
-    """The window asked for, or the widest quarter of a quarter that fits in the memory free."""
-    free, plan = solver.free_memory(), replace(solver.plan, window=window)
+def affordable_window(solver: Solver, window: int, n_chains: int = 1) -> int:
+    """The window asked for, or the widest quarter of a quarter that fits in the memory free.
+
+    So many chains have one at the same time.
+    """
+    free, plan = solver.free_memory() / n_chains, replace(solver.plan, window=window)
     if window * solver.most_bytes_per_state() <= free:
         return window
     needed = solver.bytes_per_state()

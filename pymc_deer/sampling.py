@@ -1,6 +1,7 @@
 """``pymc_deer.sample``: all chains side by side, a stretch of each at a time."""
 
 import logging
+import warnings
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from pymc.util import get_random_generator
 from xarray import DataTree
 
 from pymc_deer.attributes import fixed_attrs, phase_attrs, tuned_attrs
+from pymc_deer.calibration import affordable_window
 from pymc_deer.checkpoint import Checkpoint
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.fingerprint import Fingerprint
@@ -29,7 +31,7 @@ from pymc_deer.phases import Phases
 from pymc_deer.recorder import Ending, Recorder, Values
 from pymc_deer.settings import Settings
 from pymc_deer.start import find_start
-from pymc_deer.status import ModelError, OptionError, invalid_option
+from pymc_deer.status import ModelError, OptionError, invalid_option, shrunk_window
 from pymc_deer.step import DeerStep
 from pymc_deer.store import require_zarr
 from pymc_deer.store_recorder import RunPlace, StoreRecorder
@@ -240,7 +242,7 @@ def _begun(
         RunPlace.refuse_used(Path(store))
     phases = Phases()
     with phases.of("compile"):
-        step = _step(settings.kernel, model, hardware.step_options(settings.options))
+        step = _within_memory(_begun_step(settings, model, hardware), settings, hardware)
     if settings.tune is None:
         settings = replace(settings, tune=type(step).default_tune_steps)
     for name, least in (("draws", 1), ("chains", 1), ("tune", 0)):
@@ -349,6 +351,22 @@ def _step(kernel: str, model: Model | None, options: dict[str, Any]) -> DeerStep
             "ones, and PyMC picks a step for the rest."
         )
     return step
+
+
+def _begun_step(settings: Settings, model: Model | None, hardware: Hardware) -> DeerStep:
+    return _step(settings.kernel, model, hardware.step_options(settings.options))
+
+
+def _within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> DeerStep:
+    """The step, or one of narrower windows if those of all chains do not fit at the same time."""
+    asked, n_chains = step.calibration.window, settings.chains
+    at_once = hardware.chains_at_once(step.solver, n_chains)
+    window = asked if asked == 1 else affordable_window(step.solver, asked, at_once)
+    if window == asked:
+        return step
+    warnings.warn(shrunk_window(asked, window, at_once), stacklevel=4)
+    narrower = replace(settings, options={**settings.options, "window": window})
+    return _begun_step(narrower, step.model, hardware)
 
 
 def _check_names(var_names: Sequence[str] | None, model: Model) -> None:

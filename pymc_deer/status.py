@@ -46,10 +46,11 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def shrunk_window(asked: int, window: int) -> str:
-    """What to say when memory has no room for a window."""
+def shrunk_window(asked: int, window: int, n_chains: int = 1) -> str:
+    """What to say when memory has no room for a window of so many chains at the same time."""
+    whose = "" if n_chains == 1 else f" of {n_chains} chains"
     how = "the chain runs step by step" if window == 1 else f"windows are {window} wide"
-    return f"Windows of {asked} transitions do not fit in the memory that is free, so {how}."
+    return f"Windows of {asked} transitions{whose} do not fit in the memory that is free, so {how}."
 
 
 def narrowed_window(window: int, narrowed: int) -> str:

@@ -1,4 +1,4 @@
-"""HMC windows beside nutpie: ``uv run python -m tests.benchmarks.hmc [NAME ...]``.
+"""`pymc_deer.sample` with HMC beside nutpie: ``uv run python -m tests.benchmarks.hmc [NAME ...]``.
 
 Each model four chains of 1000 draws on two cores with the samplers' defaults, the two samplers in
 turn; medians of the repeats. ``sampling`` counts the draws kept alone: for `pymc_deer.sample` from

@@ -514,7 +514,7 @@ def more_blocks(model: pm.Model, backend: str) -> list:
 
 SLOW = pytest.mark.slow
 BLOCKS = [
-    pytest.param("jax", slices),
+    pytest.param("jax", slices, marks=SLOW),
     pytest.param("jax", more_blocks),
     pytest.param("numba", slices, marks=SLOW),
     pytest.param("numba", more_blocks, marks=SLOW),

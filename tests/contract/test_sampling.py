@@ -284,3 +284,26 @@ def test_cores_change_no_draw(backend: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert set(asked_for) == {2}
     for name, values in one["posterior"].dataset.data_vars.items():
         assert_array_equal(two["posterior"][name].values, values.values)
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
+def test_the_windows_of_all_chains_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One chain's do; those that run at the same time are made narrower, and the user is told."""
+    monkeypatch.setattr("pymc_deer.hardware.available_cores", lambda: 4)
+    with pm.Model() as model:
+        pm.Normal("x", shape=4)
+
+    def run(free: float, chains: int) -> DataTree:
+        monkeypatch.setattr("pymc_deer.backends.base.available_memory", lambda: free)
+        options = {"window": 256, "jacobian": "secant", "curvature": 1.5, "draws": 5, "tune": 5}
+        return together(model, chains=chains, **options)
+
+    step = KERNELS["mala"](model=model, backend="jax", window=1)
+    free = 1.5 * 256 * step.solver.bytes_per_state()
+    alone = run(free, 1)
+    assert alone.sample_stats.attrs["deer_window"] == 256
+    with pytest.warns(UserWarning, match=r"^Windows of 256 transitions of 4 chains do not fit"):
+        found = run(free, 4)
+    assert 8 <= found.sample_stats.attrs["deer_window"] < 256
+    assert (found.sample_stats["window"] == found.sample_stats.attrs["deer_window"]).all()
+    assert run(4 * free, 4).sample_stats.attrs["deer_window"] == 256

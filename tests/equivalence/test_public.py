@@ -69,8 +69,9 @@ def _cases() -> list[Any]:
     cases = []
     for sampler, backend in product(("MALA", "HMC"), BACKENDS):
         rules = RULES if backend == "jax" else ("secant",)
-        for window, rule in [(1, "auto"), *((64, rule) for rule in rules)]:
-            cases.append((sampler, backend, window, rule))
+        cases.append(pytest.param(sampler, backend, 1, "auto"))
+        marks = SLOW_ON_NUMBA[backend]
+        cases += [pytest.param(sampler, backend, 64, rule, marks=marks) for rule in rules]
     return cases
 
 

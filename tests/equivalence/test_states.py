@@ -13,7 +13,7 @@ from pymc_deer.jacobian import RULES, Rule
 from pymc_deer.options import BackendName
 from pymc_deer.sweep import Kernel
 from tests.equivalence.problems import KERNELS, MODELS, Problem, problem
-from tests.support import BACKENDS
+from tests.support import BACKENDS, SLOW_ON_NUMBA
 
 WINDOWS = (8, 64, 512)
 WINDOW = 64
@@ -27,7 +27,7 @@ MALA_QUICK: dict[BackendName, list[tuple[str, Rule]]] = {
         *product(QUICK, RULES),
         *(("radon", rule) for rule in ("preconditioned", "secant", "stochastic")),
     ],
-    "numba": [("eight_schools", rule) for rule in ("preconditioned", "secant", "stochastic")],
+    "numba": [("eight_schools", rule) for rule in ("preconditioned", "secant")],
 }
 
 # Paths make all of it longer. On Numba, rules with tangents along the path and without; all rules
@@ -39,7 +39,10 @@ HMC_QUICK: dict[BackendName, list[tuple[str, Rule]]] = {
 LARGER = ("breast_cancer", "radon", "correlated_gaussian", "horseshoe")
 MALA_SLOW: dict[BackendName, list[tuple[str, Rule]]] = {
     "jax": list(product(MODELS, RULES)),
-    "numba": [("eight_schools", "exact"), *((name, "secant") for name in LARGER)],
+    "numba": [
+        *(("eight_schools", rule) for rule in ("stochastic", "exact")),
+        *((name, "secant") for name in LARGER),
+    ],
 }
 CHEAP: tuple[Rule, ...] = ("preconditioned", "secant", "stochastic")
 HMC_SLOW: dict[BackendName, list[tuple[str, Rule]]] = {
@@ -133,8 +136,13 @@ def test_window_loop_equals_the_oracle_sweep_by_sweep(single_threaded, backend, 
     assert abs(solved.n_sweeps - sweeps) <= 1
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("window", [1, 64])
+@pytest.mark.parametrize(
+    ("window", "backend"),
+    [
+        *((1, name) for name in BACKENDS),
+        *(pytest.param(64, name, marks=SLOW_ON_NUMBA[name]) for name in BACKENDS),
+    ],
+)
 def test_paths_of_one_step_are_mala(single_threaded, backend, window):
     """The loop over a path's steps, run once, and the step without a loop: one map."""
     mala, hmc = (problem("eight_schools", kernel) for kernel in KERNELS)
@@ -160,8 +168,9 @@ def test_sweeps_that_run_out_fall_back_to_exact_steps(single_threaded, backend, 
     assert np.abs(solved.z - exact.z).max() <= 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("numba" not in BACKENDS, reason="threads are the Numba backend's")
-@pytest.mark.parametrize("kernel", ["mala", pytest.param("hmc", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_threads_change_nothing(monkeypatch, kernel: Kernel):
     case = problem("breast_cancer", kernel)
     tape = case.tape(256)

@@ -41,7 +41,7 @@ QUICK = {
 }
 """Models compared in every test run; the others take minutes."""
 
-QUICK_ON_NUMBA = {"eight_schools", "breast_cancer", "radon"}
+QUICK_ON_NUMBA = {"eight_schools", "radon"}
 """Those of them that others have compiled, or that compile soon."""
 
 BOTH = {*QUICK, "stochastic_volatility"}

@@ -200,7 +200,8 @@ def test_ranks_are_uniform(target: str, sampler: str, backend: BackendName, wind
     check_uniform(ranks(target, sampler, backend, window))
 
 
-@pytest.mark.parametrize("sampler", [pytest.param("DeerMALA", marks=SLOW), "DeerHMC"])
+@SLOW
+@pytest.mark.parametrize("sampler", ["DeerMALA", "DeerHMC"])
 def test_an_acceptance_without_kinetic_energy_is_caught(
     sampler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
