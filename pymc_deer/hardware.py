@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from pymc_deer.backends import asked_devices
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.threads import available_cores
 from pymc_deer.options import is_integer
 from pymc_deer.settings import Settings
 from pymc_deer.status import OptionError, invalid_option
@@ -56,9 +55,9 @@ class Hardware:
 
     def chains_at_once(self, solver: Solver, n_chains: int) -> int:
         """Of so many chains, those that hold their windows in memory at the same time."""
-        if solver.batches_chains or self.devices is not None:
+        if self.devices is not None:
             return n_chains
-        return min(n_chains, self.cores or available_cores())
+        return solver.on_cores(self.cores).chains_at_once(n_chains)
 
     def step_options(self, options: dict[str, Any]) -> dict[str, Any]:
         """Options of the step, with the backend that the devices need."""

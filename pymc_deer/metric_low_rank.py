@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_deer.memory import affordable_rows
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import (
     DRAWS_PER_EFFECTIVE,
@@ -25,8 +26,7 @@ _RANK_STEP = 8
 """Ranks are rounded up to a multiple of it, as compiled code may be specialised by shape."""
 
 _MAX_ROWS = 512
-_MAX_NUMBERS = 2**24
-"""Bounds on the draws kept for the estimate, 128 MiB of each kind at most."""
+"""Most draws kept for the estimate."""
 
 _PRIOR_DRAWS = 0.5
 """Weight of the identity in the projected covariances, in draws: enough to invert them. For a
@@ -74,7 +74,7 @@ class Sample:
 
 
 def _limit(size: int) -> int:
-    return int(np.clip(_MAX_NUMBERS // size, 16, _MAX_ROWS))
+    return int(np.clip(affordable_rows(size), 16, _MAX_ROWS))
 
 
 def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: float) -> Metric:

@@ -26,7 +26,6 @@ from pymc_deer.hardware import Hardware
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
 from pymc_deer.memory_recorder import MemoryRecorder
-from pymc_deer.options import is_integer
 from pymc_deer.phases import Phases
 from pymc_deer.recorder import Ending, Recorder, Values
 from pymc_deer.settings import Settings
@@ -245,8 +244,6 @@ def _begun(
         step = _within_memory(_begun_step(settings, model, hardware), settings, hardware)
     if settings.tune is None:
         settings = replace(settings, tune=type(step).default_tune_steps)
-    for name, least in (("draws", 1), ("chains", 1), ("tune", 0)):
-        _check_count(name, getattr(settings, name), least)
     _check_names(settings.var_names, step.model)
     # All variables are the step's own: what is left are data.
     params = step.density.param_values({})
@@ -324,11 +321,6 @@ def _started(
     ]
     ensemble.begin(starts, params)
     return ensemble
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if not is_integer(value, least):
-        raise invalid_option("sample", name, value, f"an integer of at least {least}")
 
 
 def _step(kernel: str, model: Model | None, options: dict[str, Any]) -> DeerStep:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pymc_deer.calibration import Calibration
-from pymc_deer.options import BackendName, Options
-from pymc_deer.status import OptionError
+from pymc_deer.options import BackendName, Options, is_integer
+from pymc_deer.status import OptionError, invalid_option
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,11 @@ class Settings:
         As in `pymc_deer.sample`.
     options
         Options of the step.
+
+    Raises
+    ------
+    OptionError
+        If a number of draws or of chains is not what is accepted.
     """
 
     draws: int = 1000
@@ -32,6 +37,12 @@ class Settings:
     random_seed: Any = None
     discard_tuned_samples: bool = True
     options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, least in (("draws", 1), ("chains", 1), ("tune", 0)):
+            value = getattr(self, name)
+            if not (is_integer(value, least) or (name == "tune" and value is None)):
+                raise invalid_option("sample", name, value, f"an integer of at least {least}")
 
     def stored(self, options: Options) -> "Settings":
         """In types that can be stored, with all options of the step.

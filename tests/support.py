@@ -13,6 +13,7 @@ from xarray import DataTree
 
 from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.ensemble import Ensemble
 from pymc_deer.step import DeerStep
 
 BACKENDS = tuple(os.environ.get("PYMC_DEER_TEST_BACKENDS", "numba,jax").split(","))
@@ -92,3 +93,18 @@ def trajectory(
     per_step = {name: np.broadcast_to(value, n) for name, value in columns.items()}
     zeros = np.zeros(n)
     return Trajectory(z, zeros, dlogp, energy=zeros, **per_step, n_sweeps=0, n_fallback=0)
+
+
+def interrupt(patch: pytest.MonkeyPatch, at: int) -> None:
+    """Let the user interrupt `pymc_deer.sample` in a stretch, the first of which is number 1."""
+    solve, calls = Ensemble.next_stretch, []
+
+    def interrupted(self: Ensemble, params: Any) -> Any:
+        calls.append(None)
+        if len(calls) == at:
+            # As it may come in the middle: one of the chains has gone on.
+            self.chains[0].begin_stretch(1, tuning=self.tuning)
+            raise KeyboardInterrupt
+        return solve(self, params)
+
+    patch.setattr(Ensemble, "next_stretch", interrupted)

@@ -200,7 +200,7 @@ class Solver(ABC):
         # How many threads there may be is asked only where there is something for them.
         if len(chains) == 1 or self.batches_chains or not self._is_worth_threads(chains):
             return self.solve_together(chains, params, at_once)
-        n_threads = min(len(chains), self._threads_allowed())
+        n_threads = self.chains_at_once(len(chains))
         if n_threads == 1:
             return self.solve_together(chains, params, at_once)
         stopped = Event()
@@ -215,6 +215,10 @@ class Solver(ABC):
     def batches_chains(self) -> bool:
         """Whether chains run as one batch, rather than each in its own thread."""
         return False
+
+    def chains_at_once(self, n_chains: int) -> int:
+        """Of so many chains, those that run at the same time."""
+        return n_chains if self.batches_chains else min(n_chains, self._threads_allowed())
 
     @property
     @abstractmethod

@@ -71,8 +71,7 @@ class JaxSolver(Solver):
         self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
         """See :meth:`Solver.solve_together`; processes make sure first that they agree."""
-        if self.placement.spans_processes:
-            self.placement.refuse_differences([a for chain in chains for a in _numbers(chain)])
+        self.placement.refuse_differences(a for chain in chains for a in _numbers(chain))
         return super().solve_together(chains, params, at_once)
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
@@ -270,7 +269,7 @@ def _compile(program: Program) -> Callable[..., Any]:
     with warnings.catch_warnings():
         # PyTensor's dispatch warns of what JAX may not trace; whether it does is tried next.
         warnings.filterwarnings("ignore", module="pytensor.link.jax")
-        warnings.filterwarnings("ignore", message="Skipping", category=UserWarning)
+        warnings.filterwarnings("ignore", message="Skipping .* Op", category=UserWarning)
         function = pytensor.function(
             program.inputs,
             program.outputs,

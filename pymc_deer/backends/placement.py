@@ -5,7 +5,7 @@ XLA, which divides it along the arrays that it is given.
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -67,7 +67,7 @@ class OneDevice:
         """Results, back from where they were computed."""
         return [np.asarray(array) for array in arrays]
 
-    def refuse_differences(self, arrays: Sequence[Any]) -> None:
+    def refuse_differences(self, arrays: Iterable[Any]) -> None:
         """Refuse to go on if the processes that take part have been given different arrays."""
 
 
@@ -119,7 +119,7 @@ class ManyDevices(OneDevice):
     def fetched(self, arrays: Sequence[jax.Array]) -> list[np.ndarray]:
         return super().fetched(self._everywhere(arrays) if self.spans_processes else arrays)
 
-    def refuse_differences(self, arrays: Sequence[Any]) -> None:
+    def refuse_differences(self, arrays: Iterable[Any]) -> None:
         if not self.spans_processes:
             return
         mine = 0

@@ -289,7 +289,8 @@ def test_cores_change_no_draw(backend: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
 def test_the_windows_of_all_chains_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """One chain's do; those that run at the same time are made narrower, and the user is told."""
-    monkeypatch.setattr("pymc_deer.hardware.available_cores", lambda: 4)
+    monkeypatch.setattr("pymc_deer.backends.base.available_cores", lambda: 4)
+    monkeypatch.setattr(Solver, "blas_threads", lambda solver: 4)
     with pm.Model() as model:
         pm.Normal("x", shape=4)
 

@@ -24,11 +24,10 @@ from xarray import DataTree
 import pymc_deer
 from pymc_deer import ensemble, sampling, store, store_recorder
 from pymc_deer.checkpoint import Checkpoint
-from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
 from pymc_deer.store import DrawStore, open_store
 from pymc_deer.store_recorder import StoreRecorder
-from tests.support import BACKENDS, SEED
+from tests.support import BACKENDS, SEED, interrupt
 
 pytestmark = pytest.mark.skipif(
     "jax" not in BACKENDS, reason="models are compiled by JAX, but for one that takes both"
@@ -290,18 +289,8 @@ def test_an_interrupted_run_is_returned_and_goes_on(
     noise: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     whole = run(noise=noise)
-    solve, calls = Ensemble.next_stretch, []
-
-    def interrupted(self: Ensemble, params: Any) -> Any:
-        calls.append(None)
-        if len(calls) == 10:
-            # As it may come in the middle: one of the chains has gone on.
-            self.chains[0].begin_stretch(1, tuning=self.tuning)
-            raise KeyboardInterrupt
-        return solve(self, params)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Ensemble, "next_stretch", interrupted)
+        interrupt(patch, 10)
         part = run(store=tmp_path, noise=noise)
     n = part["warmup_posterior"].sizes["draw"]
     assert 0 < n < TUNE

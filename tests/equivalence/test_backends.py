@@ -13,9 +13,8 @@ pytestmark = pytest.mark.skipif(len(BACKENDS) < 2, reason="needs two backends to
 
 
 CASES = [
-    pytest.param(name, kernel, marks=[] if quick else [pytest.mark.slow])
+    pytest.param(name, kernel, marks=[] if name == "eight_schools" else [pytest.mark.slow])
     for name, kernel in [*product(MODELS, ["mala"]), ("eight_schools", "hmc")]
-    for quick in [name == "eight_schools"]
 ]
 
 

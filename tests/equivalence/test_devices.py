@@ -16,9 +16,8 @@ import pytest
 from xarray import DataTree
 
 import pymc_deer
-from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
-from tests.support import BACKENDS, SEED
+from tests.support import BACKENDS, SEED, interrupt
 
 pytestmark = pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
 
@@ -122,19 +121,6 @@ def run(**changes: Any) -> DataTree:
         **{"progressbar": False, "compute_convergence_checks": False},
     }
     return pymc_deer.sample(model=eight_schools(), **(options | changes))
-
-
-def interrupt(patch: pytest.MonkeyPatch, at: int) -> None:
-    """Let the user interrupt a run before a stretch."""
-    solve, calls = Ensemble.next_stretch, []
-
-    def interrupted(self: Ensemble, params: Any) -> Any:
-        calls.append(None)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        return solve(self, params)
-
-    patch.setattr(Ensemble, "next_stretch", interrupted)
 
 
 def test_a_stored_run_goes_on_with_other_devices(
