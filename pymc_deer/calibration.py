@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from pymc_deer.adaptation import Warmup
-from pymc_deer.backends.base import Run, Solver, Tuning, WindowPlan
+from pymc_deer.backends.base import Request, Solver, Tuning, WindowPlan
 from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.jacobian import Rule
 from pymc_deer.memory import affordable_rows
@@ -253,7 +253,7 @@ class Trials:
         tuning = replace(self.pilot.tuning, curvature=curvature)
         probes = np.random.default_rng(2)
         start = time.perf_counter()
-        solved = solver.run(Run(self.pilot.z, tape, tuning, probes), self.pilot.params)
+        solved = solver.run(Request(self.pilot.z, tape, tuning, probes), self.pilot.params)
         seconds = time.perf_counter() - start
         return seconds, len(solved) - solved.n_fallback, solved.n_sweeps
 

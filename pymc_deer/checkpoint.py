@@ -27,7 +27,7 @@ from pymc_deer.warmup_window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 1
+_FORMAT = 2
 """To be raised when what is stored changes its meaning or its fields."""
 
 

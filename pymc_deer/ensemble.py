@@ -16,13 +16,13 @@ from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.stretch import SolvedStretch
 
 _STEPS_PER_CALL = 4096
-_NUMBERS_PER_CALL = 2**19
-"""Transitions of each chain that a call may do step by step, and numbers in their states: a call
-costs as much as some hundred transitions of the smallest model."""
+"""Transitions of each chain that a call may do step by step: a call costs as much as some hundred
+of the smallest model."""
 
 _MOST_NUMBERS = 2**19
-"""Numbers in the states of a stretch, 4 MiB, beyond which stretches are not made longer: memory
-holds several arrays as large, and they are long enough to make what lies between them cheap."""
+"""Numbers in the states of all chains, 4 MiB, beyond which calls step by step, and stretches, are
+not made longer: memory holds several arrays as large, and they are long enough to make what lies
+between them cheap."""
 
 
 class Ensemble:
@@ -89,7 +89,7 @@ class Ensemble:
         tasks = [chain.begin_stretch(calls, tuning=tuning) for chain in self.chains]
         n_draws = self.records[0].stretch_draws
         trajectories = tasks[0].solver.run_together(
-            [task.run for task in tasks], params, min(at_once, self.solver.plan.capacity)
+            [task.request for task in tasks], params, min(at_once, self.solver.plan.capacity)
         )
         self._pace.took(-(-len(tasks[0].tape) // at_once), 1)
         solved = [t.solved(found, params) for t, found in zip(tasks, trajectories, strict=True)]
@@ -118,6 +118,6 @@ def _in_long_calls(solver: Solver, n_chains: int) -> Solver:
     plan = solver.plan
     if plan.window > 1:
         return solver
-    affordable = _NUMBERS_PER_CALL // (solver.density.size * n_chains)
+    affordable = _MOST_NUMBERS // (solver.density.size * n_chains)
     capacity = max(plan.capacity, min(_STEPS_PER_CALL, affordable))
     return solver.with_plan(replace(plan, capacity=capacity))

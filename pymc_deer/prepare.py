@@ -184,7 +184,7 @@ def warmed_up(options: Options, solver: Solver, model: Model, point: Point) -> P
         If no chain can start near the model's initial point.
     """
     params = solver.density.param_values(point)
-    start = find_start(model, solver, point, params, np.random.default_rng(0))
+    start = find_start(model, solver, point, point, params, np.random.default_rng(0))
     curvature = options.curvature or DEFAULT_CURVATURE
     return run_pilot(
         solver, start, new_warmup(options, solver.density, PILOT_DRAWS, curvature), params

@@ -28,9 +28,15 @@ from pymc_deer.mala import DeerMALA
 from pymc_deer.memory_recorder import MemoryRecorder
 from pymc_deer.phases import Phases
 from pymc_deer.recorder import Ending, Recorder, Values
+from pymc_deer.sample_arguments import (
+    refuse_beside_resume,
+    refuse_beside_store,
+    refuse_foreign,
+    refuse_unknown_names,
+)
 from pymc_deer.settings import Settings
 from pymc_deer.start import find_start
-from pymc_deer.status import ModelError, OptionError, invalid_option, shrunk_window
+from pymc_deer.status import ModelError, invalid_option, shrunk_window
 from pymc_deer.step import DeerStep
 from pymc_deer.store import require_zarr
 from pymc_deer.store_recorder import RunPlace, StoreRecorder
@@ -127,6 +133,7 @@ def sample(
     >>> dict(idata.posterior.sizes)
     {'chain': 4, 'draw': 1000}
     """
+    refuse_foreign(deer_options)
     hardware = Hardware.of(cores, devices)
     settings = Settings(
         draws, kernel, tune, chains, var_names, random_seed, discard_tuned_samples, deer_options
@@ -135,7 +142,7 @@ def sample(
     if resume is None:
         run = _begun(settings, model, hardware, initvals, idata_kwargs or {}, store)
     else:
-        _refuse_beside_resume(store=store, initvals=initvals, idata_kwargs=idata_kwargs)
+        refuse_beside_resume(store=store, initvals=initvals, idata_kwargs=idata_kwargs)
         run = _resumed(settings, model, hardware, Path(resume))
     quiet = quiet or not hardware.is_first
     shown = False if quiet else progressbar
@@ -237,14 +244,14 @@ def _begun(
     """A run from its start."""
     if store is not None:
         require_zarr()
-        _refuse_beside_store(idata_kwargs)
+        refuse_beside_store(idata_kwargs)
         RunPlace.refuse_used(Path(store))
     phases = Phases()
     with phases.of("compile"):
         step = _within_memory(_begun_step(settings, model, hardware), settings, hardware)
     if settings.tune is None:
         settings = replace(settings, tune=type(step).default_tune_steps)
-    _check_names(settings.var_names, step.model)
+    refuse_unknown_names(settings.var_names, step.model)
     # All variables are the step's own: what is left are data.
     params = step.density.param_values({})
     with phases.of("compile"):
@@ -315,8 +322,9 @@ def _started(
     ]
     records = [step.new_record(rng, settings.tune, settings.draws) for rng in rngs]
     ensemble = Ensemble(hardware.solver(step.solver, settings, params), records)
+    default = model.initial_point()
     starts = [
-        find_start(model, ensemble.solver, point, params, record.streams.start)
+        find_start(model, ensemble.solver, point, default, params, record.streams.start)
         for point, record in zip(points, records, strict=True)
     ]
     ensemble.begin(starts, params)
@@ -327,12 +335,6 @@ def _step(kernel: str, model: Model | None, options: dict[str, Any]) -> DeerStep
     """The step method whose solver runs the chains; it reports all that is wrong with a model."""
     if kernel not in KERNELS:
         raise invalid_option("sample", "kernel", kernel, f"one of {tuple(KERNELS)}")
-    ours = sorted({"vars", "rng", "initial_point", "blocked"} & options.keys())
-    if ours:
-        raise OptionError(
-            f"sample has no argument {', '.join(ours)}: it moves all variables of the model "
-            "together, from where initvals says."
-        )
     step = KERNELS[kernel](model=model, **options)
     assert isinstance(step, DeerStep)
     if len(step.vars) < len(step.model.value_vars):
@@ -359,30 +361,3 @@ def _within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> De
     warnings.warn(shrunk_window(asked, window, at_once), stacklevel=4)
     narrower = replace(settings, options={**settings.options, "window": window})
     return _begun_step(narrower, step.model, hardware)
-
-
-def _check_names(var_names: Sequence[str] | None, model: Model) -> None:
-    known = [variable.name for variable in model.unobserved_RVs]
-    unknown = [name for name in var_names or () if name not in known]
-    if unknown:
-        raise OptionError(
-            f"sample(var_names=...): the model has no {', '.join(unknown)}; it has "
-            f"{', '.join(known)}."
-        )
-
-
-def _refuse_beside_store(idata_kwargs: dict[str, Any]) -> None:
-    unknown = sorted({"log_likelihood", "log_prior", "save_warmup"} & idata_kwargs.keys())
-    if unknown:
-        raise OptionError(
-            f"sample(store=..., idata_kwargs=...): {', '.join(unknown)} cannot be stored as draws "
-            "are made. Call pm.compute_log_likelihood on what sample returns."
-        )
-
-
-def _refuse_beside_resume(**given: Any) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise OptionError(
-                f"sample(resume=..., {name}=...): a run that goes on has its own. Leave {name} out."
-            )

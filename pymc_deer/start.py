@@ -18,6 +18,7 @@ def find_start(
     model: Model,
     solver: Solver,
     point: Point,
+    default: Point,
     params: Sequence[np.ndarray],
     rng: np.random.Generator,
 ) -> np.ndarray:
@@ -31,6 +32,8 @@ def find_start(
     ----------
     point
         Where PyMC would start.
+    default
+        ``model.initial_point()``, which PyMC compiles anew each time: once will do for all chains.
     solver, params
         What evaluates logp and its gradient there, with the density's parameters.
 
@@ -41,7 +44,6 @@ def find_start(
     """
     layout, dtype = solver.density.layout, solver.density.dtype
     identity = identity_metric(solver.spec.metric, layout.size)
-    default = model.initial_point()
     x = layout.ravel(point, "float64")
     free = np.concatenate(
         [

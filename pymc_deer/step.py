@@ -200,7 +200,9 @@ class DeerStep(BlockedStep):
         chain.resume(params)
         if self.fresh:
             rng = chain.record.streams.start
-            chain.begin(find_start(self.model, self.solver, point, params, rng), params)
+            default = self.model.initial_point()
+            start = find_start(self.model, self.solver, point, default, params, rng)
+            chain.begin(start, params)
             self.fresh = False
         elif not self._is_where_it_was(point, chain.position):
             chain.move(self.density.layout.ravel(point, self.density.dtype))

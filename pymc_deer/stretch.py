@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pymc_deer.adaptation import acceptance_rates
-from pymc_deer.backends.base import Run, Solver, Tuning
+from pymc_deer.backends.base import Request, Solver, Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batches import in_batches
 from pymc_deer.duplicate import duplicate
@@ -181,12 +181,12 @@ class Task:
 
     def solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch by itself."""
-        return self.solved(self.solver.run(self.run, params), params)
+        return self.solved(self.solver.run(self.request, params), params)
 
     @property
-    def run(self) -> Run:
+    def request(self) -> Request:
         """What the solver is asked for."""
-        return Run(self.start, self.tape, self.tuning, self.streams.probes)
+        return Request(self.start, self.tape, self.tuning, self.streams.probes)
 
     def solved(self, trajectory: Trajectory, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch that `trajectory` is."""

@@ -98,7 +98,7 @@ class WindowPlan:
         return replace(self, window=window if window >= _NARROWEST else 1)
 
 
-class Run(NamedTuple):
+class Request(NamedTuple):
     """What a chain asks of a solver; see :meth:`Solver.solve`."""
 
     start: np.ndarray
@@ -181,14 +181,14 @@ class Solver(ABC):
             Source of the Rademacher probes of the ``stochastic`` rule. They steer the sweeps and
             leave no trace in the states beyond the tolerance.
         """
-        return self.solve_together([Run(start, tape, tuning, probe_rng)], params, len(tape))[0]
+        return self.solve_together([Request(start, tape, tuning, probe_rng)], params, len(tape))[0]
 
-    def run(self, chain: Run, params: Sequence[np.ndarray]) -> Trajectory:
+    def run(self, chain: Request, params: Sequence[np.ndarray]) -> Trajectory:
         """As :meth:`solve`, for a tape of any length, in as many calls as the capacity asks for."""
         return self.run_together([chain], params, self.plan.capacity)[0]
 
     def run_together(
-        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
+        self, chains: Sequence[Request], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
         """As :meth:`run`, for several chains with tapes of one length and one metric.
 
@@ -225,7 +225,7 @@ class Solver(ABC):
     def _is_compiled(self) -> bool:
         """Whether all is compiled that a solve may need: threads would each compile it."""
 
-    def _is_worth_threads(self, chains: Sequence[Run]) -> bool:
+    def _is_worth_threads(self, chains: Sequence[Request]) -> bool:
         """Whether each chain should have its own: where they meet leaves no trace."""
         if not self._is_compiled:
             return False
@@ -250,7 +250,7 @@ class Solver(ABC):
             raise CancelledError
 
     def solve_together(
-        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
+        self, chains: Sequence[Request], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
         """As :meth:`run_together`, in one thread."""
         inputs = (*self._metric_arrays(chains[0].tuning.metric), *params)
@@ -290,7 +290,7 @@ class Solver(ABC):
             self._cast["metric"] = metric, arrays
         return arrays
 
-    def _job(self, chain: Run) -> Job:
+    def _job(self, chain: Request) -> Job:
         size, dtype = self.density.size, self.density.dtype
         noise = Noise.of(chain.tape, chain.tuning.step_size, dtype)
         start = np.ascontiguousarray(chain.start, dtype=dtype)

@@ -19,7 +19,7 @@ import pytensor
 import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
-from pymc_deer.backends.base import Run, Solver
+from pymc_deer.backends.base import Request, Solver
 from pymc_deer.backends.jax_loops import momenta_of_keys, sequential_loop, windowed_loop
 from pymc_deer.backends.jax_mode import JAX_MODE
 from pymc_deer.backends.pace import Pace, Unhurried
@@ -68,7 +68,7 @@ class JaxSolver(Solver):
         )
 
     def solve_together(
-        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
+        self, chains: Sequence[Request], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
         """See :meth:`Solver.solve_together`; processes make sure first that they agree."""
         self.placement.refuse_differences(a for chain in chains for a in _numbers(chain))
@@ -249,7 +249,7 @@ class JaxSolver(Solver):
         }
 
 
-def _numbers(chain: Run) -> Iterator[Any]:
+def _numbers(chain: Request) -> Iterator[Any]:
     """All numbers that the states of a chain follow from."""
     tape, tuning = chain.tape, chain.tuning
     yield from (chain.start, tape.xi, tape.log_u, tape.lengths, tape.step_sizes(tuning.step_size))

@@ -17,7 +17,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 import pymc_deer.batch_numba
 import pymc_deer.repeat_numba
 import pymc_deer.scan_numba  # noqa: F401
-from pymc_deer.backends.base import Run, Solver
+from pymc_deer.backends.base import Request, Solver
 from pymc_deer.backends.trajectory import Job, Trajectory
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
@@ -114,7 +114,7 @@ class NumbaSolver(Solver):
     _n_threads = 1
 
     def solve_together(
-        self, chains: Sequence[Run], params: Sequence[np.ndarray], at_once: int
+        self, chains: Sequence[Request], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
         """See :meth:`Solver.solve_together`; windows take as many threads as they may."""
         if self._stopped is None and self.plan.window > 1:

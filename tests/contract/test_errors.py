@@ -10,8 +10,9 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, partial
+from inspect import signature
 from io import IOBase
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +33,9 @@ import pymc_deer
 import pymc_deer.backends.jax
 from pymc_deer import DeerHMC, examples
 from pymc_deer.backends.mesh import AskedDevices
+from pymc_deer.options import Options
 from pymc_deer.plain import packed
+from pymc_deer.sample_arguments import INSTEAD
 from pymc_deer.sampling import KERNELS
 from pymc_deer.step import DeerStep
 from tests.support import SAMPLERS, Opaque, one_variable, sample
@@ -454,6 +457,23 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         together(vars=["x"]),
         together(rng=1),
         together(blocked=False),
+        together(initial_point={}),
+    ),
+    **{
+        f"`{name}`": (together(**{name: None}), together(**{name: value}))
+        for name, value in {
+            **{"step": pm.Slice, "trace": "run", "callback": print, "nuts_sampler": "nutpie"},
+            **{"compile_kwargs": {}, "mp_ctx": "fork", "blas_cores": 1},
+            **{"return_inferencedata": False, "keep_warning_stat": True},
+        }.items()
+    },
+    "`nuts` or `nuts_sampler_kwargs`": (
+        together(nuts={"target_accept": 0.9}),
+        together(nuts_sampler_kwargs={}),
+    ),
+    "`init`, `n_init` or `jitter_max_retries`": tuple(
+        together(**{name: value})
+        for name, value in {"init": "advi", "n_init": 10, "jitter_max_retries": 1}.items()
     ),
     "`var_names` with a name that the model does not have": together(var_names=["z"]),
     "discrete variables in the model": together(
@@ -486,7 +506,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`sample(resume=...)` where there is no run": with_place(Path.exists, resume=""),
     "`sample(resume=...)` of a damaged run, or one of another version": (
         with_place(checkpoint_of(b""), resume=""),
-        with_place(checkpoint_of(packed({"format": 0, "checkpoint": None})), resume=""),
+        with_place(checkpoint_of(packed({"format": 1, "checkpoint": None})), resume=""),
     ),
     "`sample(resume=...)` of a run that has not ended": with_place(held, resume=""),
     "`sample(resume=...)` with `store`, `initvals` or `idata_kwargs`": tuple(
@@ -564,6 +584,13 @@ def test_mistake_is_answered_as_documented(row: Row, sampler: type[DeerStep]) ->
         ):
             trigger(sampler, patch)
         assert type(error.value).__name__ == row.error
+
+
+def test_every_argument_of_pm_sample_is_taken_or_answered() -> None:
+    """Those that PyMC may add too."""
+    known = {*INSTEAD, *(f.name for f in fields(Options)), *signature(pymc_deer.sample).parameters}
+    assert set(signature(pm.sample).parameters) - {"kwargs"} <= known
+    assert not INSTEAD.keys() & set(signature(pymc_deer.sample).parameters)
 
 
 def test_another_message_would_be_noticed() -> None:
