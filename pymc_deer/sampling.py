@@ -1,7 +1,6 @@
 """``pymc_deer.sample``: all chains side by side, a stretch of each at a time."""
 
 import logging
-import warnings
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -18,13 +17,10 @@ from pymc.util import get_random_generator
 from xarray import DataTree
 
 from pymc_deer.attributes import fixed_attrs, phase_attrs, tuned_attrs
-from pymc_deer.calibration import affordable_window
 from pymc_deer.checkpoint import Checkpoint
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.fingerprint import Fingerprint
 from pymc_deer.hardware import Hardware
-from pymc_deer.hmc import DeerHMC
-from pymc_deer.mala import DeerMALA
 from pymc_deer.memory_recorder import MemoryRecorder
 from pymc_deer.phases import Phases
 from pymc_deer.recorder import Ending, Recorder, Values
@@ -35,16 +31,14 @@ from pymc_deer.sample_arguments import (
     refuse_unknown_names,
 )
 from pymc_deer.settings import Settings
+from pymc_deer.shared_step import make_step, within_memory
 from pymc_deer.start import find_start
-from pymc_deer.status import ModelError, invalid_option, shrunk_window
 from pymc_deer.step import DeerStep
 from pymc_deer.store import require_zarr
 from pymc_deer.store_recorder import RunPlace, StoreRecorder
 from pymc_deer.stretch import SolvedStretch
 
 _log = logging.getLogger("pymc.deer")
-
-KERNELS: dict[str, type[DeerStep]] = {"mala": DeerMALA, "hmc": DeerHMC}
 
 
 def sample(
@@ -107,7 +101,9 @@ def sample(
         are those that it was begun with; arguments left at their defaults need not be given again,
         others must agree.
     **deer_options
-        Arguments of :class:`DeerMALA` or :class:`DeerHMC`.
+        Arguments of :class:`DeerMALA` or :class:`DeerHMC`. ``backend="auto"`` is JAX: it compiles
+        in seconds, and its exponentials and logarithms are vectorised. On a CPU it is Numba where
+        a gradient gathers and scatters more than 16,384 numbers, or JAX cannot run the model.
 
     Returns
     -------
@@ -248,7 +244,7 @@ def _begun(
         RunPlace.refuse_used(Path(store))
     phases = Phases()
     with phases.of("compile"):
-        step = _within_memory(_begun_step(settings, model, hardware), settings, hardware)
+        step = within_memory(make_step(settings, model, hardware), settings, hardware)
     if settings.tune is None:
         settings = replace(settings, tune=type(step).default_tune_steps)
     refuse_unknown_names(settings.var_names, step.model)
@@ -285,10 +281,10 @@ def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run
         model = modelcontext(model)
         checkpoint.fingerprint.refuse_other_variables(model)
         options = settings.step_options(checkpoint.backend, checkpoint.calibration)
-        options = hardware.step_options(options)
+        options["hvp"] = given.options.get("hvp")
         phases = Phases(checkpoint.seconds)
         with phases.of("compile"):
-            step = _step(settings.kernel, model, {**options, "hvp": given.options.get("hvp")})
+            step = make_step(replace(settings, options=options), model, hardware)
             values = Values(model, step.density.layout, settings.var_names, settings.chains)
         params = step.density.param_values({})
         ensemble = Ensemble(hardware.solver(step.solver, settings, params), checkpoint.records)
@@ -329,35 +325,3 @@ def _started(
     ]
     ensemble.begin(starts, params)
     return ensemble
-
-
-def _step(kernel: str, model: Model | None, options: dict[str, Any]) -> DeerStep:
-    """The step method whose solver runs the chains; it reports all that is wrong with a model."""
-    if kernel not in KERNELS:
-        raise invalid_option("sample", "kernel", kernel, f"one of {tuple(KERNELS)}")
-    step = KERNELS[kernel](model=model, **options)
-    assert isinstance(step, DeerStep)
-    if len(step.vars) < len(step.model.value_vars):
-        discrete = [v.name for v in step.model.value_vars if v not in step.vars]
-        raise ModelError(
-            f"{', '.join(discrete)}: pymc_deer.sample moves all variables itself, and these are "
-            f"discrete. Write pm.sample(step={step.options.sampler}([...])) with the continuous "
-            "ones, and PyMC picks a step for the rest."
-        )
-    return step
-
-
-def _begun_step(settings: Settings, model: Model | None, hardware: Hardware) -> DeerStep:
-    return _step(settings.kernel, model, hardware.step_options(settings.options))
-
-
-def _within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> DeerStep:
-    """The step, or one of narrower windows if those of all chains do not fit at the same time."""
-    asked, n_chains = step.calibration.window, settings.chains
-    at_once = hardware.chains_at_once(step.solver, n_chains)
-    window = asked if asked == 1 else affordable_window(step.solver, asked, at_once)
-    if window == asked:
-        return step
-    warnings.warn(shrunk_window(asked, window, at_once), stacklevel=4)
-    narrower = replace(settings, options={**settings.options, "window": window})
-    return _begun_step(narrower, step.model, hardware)

@@ -32,12 +32,6 @@ _THREADED_WORK = 200_000
 """Numbers a sweep reads, window times data size, from which threads are used. Below it the sweep
 is over before the threads have met, and spinning threads take the cores from other chains."""
 
-_CACHE = 2**20
-_MATRIX_GAIN = 8
-_CACHED_GAIN = 2
-"""Bounds on what a matrix product gains a state, for a matrix larger than a core's cache, in bytes,
-and for a smaller one."""
-
 _SEQUENTIAL = """
 def run(start, xi, log_u, step_sizes, n_leapfrog, first, last, out_z, out_logp, out_dlogp,
         out_log_alpha, out_energy, params):
@@ -177,16 +171,6 @@ class NumbaSolver(Solver):
                 )
                 pace.took(sweeps - before, weight)
         return done, sweeps
-
-    def batch_gain_bound(self, params: Sequence[np.ndarray]) -> float:
-        """What matrix products gain over matrix-vector products.
-
-        A compiled loop has no call overhead to save, and elementwise work costs the same in a
-        batch; a data matrix that is read from memory for each state is read once for a block.
-        Threads are not counted: chains in worker processes have one each.
-        """
-        largest = max((p.nbytes for p in params if np.ndim(p) > 1), default=0)
-        return _MATRIX_GAIN if largest >= _CACHE else _CACHED_GAIN
 
     def _windows_are_worth_threads(self, inputs: Sequence[np.ndarray]) -> bool:
         numbers_per_state = self.density.size + sum(np.size(a) for a in inputs)

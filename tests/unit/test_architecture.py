@@ -14,7 +14,7 @@ import pymc_deer
 ROOT = Path(pymc_deer.__file__).parent
 MAX_LINES = 400
 DRIVERS = {
-    *("step", "mala", "hmc", "sampling", "resuming", "inference_data"),
+    *("step", "mala", "hmc", "shared_step", "sampling", "resuming", "inference_data"),
     *("memory_recorder", "store_recorder"),
     *("__init__", "__main__", "examples", "check"),
 }

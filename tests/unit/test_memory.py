@@ -6,6 +6,7 @@ import pytest
 from pymc_deer import memory
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import WindowPlan
+from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.density import build_density
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.options import BackendName
@@ -31,14 +32,19 @@ def test_numba_needs_the_same_for_any_data() -> None:
     assert small == large > 0
 
 
-def test_matrices_beyond_the_cache_promise_more_and_threads_nothing() -> None:
+@pytest.mark.parametrize("backend", ["numba", "jax"])
+def test_matrices_beyond_the_cache_promise_more_and_threads_nothing(backend: BackendName) -> None:
     """Chains in worker processes have no threads to spare, whatever this process has."""
-    small, params = solver_of("numba", 100)
+    small, params = solver_of(backend, 100)
     assert small.batch_gain_bound(params) == 2
-    large, params = solver_of("numba", 40_000)
+    large, params = solver_of(backend, 40_000)
     assert large.batch_gain_bound(params) == 8
-    on_jax, params = solver_of("jax", 100)
-    assert on_jax.batch_gain_bound(params) == np.inf
+
+
+def test_a_gpu_promises_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver, params = solver_of("jax", 100)
+    monkeypatch.setattr(JaxSolver, "batches_chains", True)
+    assert solver.batch_gain_bound(params) == np.inf
 
 
 def test_some_memory_is_free() -> None:

@@ -1,0 +1,75 @@
+"""Which backend `pymc_deer.sample` takes where the user leaves it open."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_deer import shared_step
+from pymc_deer.density import build_density
+from pymc_deer.hardware import Hardware
+from pymc_deer.settings import Settings
+from pymc_deer.shared_step import make_step
+from pymc_deer.status import BackendError, DeerError, ForkError
+
+
+def intercepts(n: int) -> pm.Model:
+    """A model whose gradient gathers and scatters 2 n numbers and a few more."""
+    with pm.Model() as model:
+        group = pm.Normal("group", shape=4)
+        pm.Normal("y", group[np.arange(n) % 4], observed=np.zeros(n))
+    return model
+
+
+def taken(
+    monkeypatch: pytest.MonkeyPatch,
+    model: pm.Model,
+    failures: dict[str, DeerError] | None = None,
+    **options: Any,
+) -> tuple[str, Sequence[str]]:
+    """The backend of the step, and those tried; steps compile nothing, and may fail."""
+    tried: list[str] = []
+
+    def kernel(model: pm.Model, backend: str = "auto", **_: Any) -> Any:
+        tried.append(backend)
+        if failures and backend in failures:
+            raise failures[backend]
+        density, values = build_density(model), model.value_vars
+        return SimpleNamespace(backend=backend, density=density, vars=values, model=model)
+
+    monkeypatch.setitem(shared_step.KERNELS, "mala", kernel)
+    monkeypatch.setattr(shared_step, "resolve_backend", lambda name: "numba")
+    step = make_step(Settings(options=options), model, Hardware())
+    return step.backend, tried
+
+
+def test_jax_runs_chains_that_are_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert taken(monkeypatch, intercepts(1000)) == ("jax", ["jax"])
+
+
+def test_numba_runs_what_gathers_and_scatters_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert taken(monkeypatch, intercepts(9000)) == ("numba", ["jax", "numba"])
+
+
+@pytest.mark.parametrize("error", [BackendError("JAX cannot."), ForkError("JAX cannot here.")])
+def test_numba_runs_what_jax_cannot(monkeypatch: pytest.MonkeyPatch, error: DeerError) -> None:
+    assert taken(monkeypatch, intercepts(8), {"jax": error}) == ("numba", ["jax", "numba"])
+
+
+def test_what_neither_can_run_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: dict[str, DeerError] = {
+        "jax": BackendError("JAX cannot."),
+        "numba": BackendError("Numba cannot."),
+    }
+    with pytest.raises(BackendError, match="Numba cannot") as error:
+        taken(monkeypatch, intercepts(8), failures)
+    assert "JAX cannot" in str(error.value.__context__)
+
+
+def test_the_user_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert taken(monkeypatch, intercepts(8), backend="numba") == ("numba", ["numba"])
+    assert taken(monkeypatch, intercepts(9000), backend="jax") == ("jax", ["jax"])
+    assert taken(monkeypatch, intercepts(9000), backend="auto")[0] == "numba"
