@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 
 from pymc_deer.status import BackendError
@@ -74,7 +75,7 @@ def correlated_logistic(
     y = rng.binomial(1, 1.0 / (1.0 + np.exp(-features @ beta_true)))
     with pm.Model() as model:
         beta = pm.Normal("beta", 0.0, 1.0, shape=n_features)
-        pm.Bernoulli("y", logit_p=pt.dot(features, beta), observed=y)
+        pm.Bernoulli("y", logit_p=pt.dot(_in_floatx(features), beta), observed=y)
     return model
 
 
@@ -95,7 +96,12 @@ def _breast_cancer_data() -> tuple[np.ndarray, np.ndarray]:
             "The breast-cancer data comes with scikit-learn: pip install scikit-learn"
         ) from error
     features, target = map(np.asarray, load_breast_cancer(return_X_y=True))
-    return (features - features.mean(axis=0)) / features.std(axis=0), target
+    return _in_floatx((features - features.mean(axis=0)) / features.std(axis=0)), target
+
+
+def _in_floatx(values: np.ndarray) -> np.ndarray:
+    """In PyMC's precision: arrays written into a model keep their own."""
+    return values.astype(pytensor.config.floatX)
 
 
 EXAMPLES: dict[str, Callable[[], pm.Model]] = {

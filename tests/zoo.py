@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.transforms import ordered
 from scipy.special import expit
@@ -25,6 +26,7 @@ def hierarchical_logistic(
     features = rng.normal(size=(n_observations, n_slopes))
     slopes = np.linspace(-1.0, 1.0, n_slopes) + 0.7 * rng.normal(size=(n_groups, n_slopes))
     y = rng.binomial(1, expit(0.3 + (features * slopes[group]).sum(axis=1)))
+    features = features.astype(pytensor.config.floatX)
     with pm.Model() as model:
         intercept = pm.Normal("intercept", 0.0, 1.0)
         mu = pm.Normal("mu", 0.0, 1.0, shape=n_slopes)

@@ -1,12 +1,14 @@
 """Shared pieces of the benchmarks: paired timings, tuned problems, what they ran on."""
 
 import json
+import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -18,6 +20,12 @@ from pymc_deer.options import BackendName
 from pymc_deer.step import DeerStep
 
 RESULTS = Path(__file__).parents[2] / "docs" / "benchmarks"
+
+PACKAGES = (
+    *("pymc-deer", "pymc", "pytensor", "numba", "jax", "numpy"),
+    *("nutpie", "numpyro", "blackjax"),
+)
+"""Packages whose versions results are stored with."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +86,44 @@ def write(
         written.append(row)
         if row not in old:
             print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    packages = ("pymc", "pytensor", "numba", "jax", "numpy")
-    report = {
+    write_json(RESULTS / f"{name}.json", written)
+
+
+def write_json(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows to a file, with what they ran on."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({**surroundings(), "rows": rows}, indent=1) + "\n")
+
+
+def surroundings() -> dict[str, Any]:
+    """Date, hardware and versions."""
+    return {
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "versions": {package: version(package) for package in packages},
-        "rows": written,
+        "hardware": {
+            "processor": _processor(),
+            "cores": len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count(),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        },
+        "versions": {name: number for name in PACKAGES if (number := _version(name))},
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _processor() -> str:
+    """Its name, where the system tells."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _seconds(function: Callable[[], object]) -> float:

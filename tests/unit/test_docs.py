@@ -56,3 +56,25 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")))
 def test_no_number_is_pending(page):
     assert "<!-- measured:" not in page.read_text()
+
+
+def test_the_benchmarks_readme_names_each_command_and_no_other():
+    folder = ROOT / "tests" / "benchmarks"
+    named = set(
+        re.findall(r"python -m (tests\.benchmarks[.\w]*)", (folder / "README.md").read_text())
+    )
+    commands = {
+        f"tests.benchmarks.{file.stem}"
+        for file in folder.glob("*.py")
+        if 'if __name__ == "__main__":' in file.read_text()
+    }
+    commands = {name.removesuffix(".__main__") for name in commands}
+    assert len(commands) > 10
+    assert named == commands
+
+
+def test_benchmarks_named_in_documents_exist():
+    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
+    for page in pages:
+        for name in re.findall(r"tests\.benchmarks\.(\w+)", page.read_text()):
+            assert (ROOT / "tests" / "benchmarks" / f"{name}.py").exists(), (page.name, name)

@@ -1,0 +1,195 @@
+"""The benchmarks: ``uv run python -m tests.benchmarks [--suite cpu|gpu|all] [--quick]``.
+
+Ours beside what users would otherwise pick, on the same models, data, precision and cores. Results
+go to ``docs/benchmarks/SUITE_PART.json`` and the tables of ``SUITE.md`` as they are made, pictures
+at the end. Parts are ``models`` (all samplers), ``scaling``, ``cold`` and ``windows``. Rows made
+replace those of the same model and sampler; with ``--resume`` what has rows is left out.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks import cold, race, scaling
+from tests.benchmarks.measure import RESULTS, write_json
+from tests.benchmarks.report import PARTS, stored, write_report
+from tests.benchmarks.samplers import SAMPLERS
+from tests.benchmarks.suites import SUITES, Suite
+from tests.benchmarks.worker import Task, Worker
+
+Row = dict[str, Any]
+
+KEYS = {
+    "models": ("model", "chains", "sampler"),
+    "scaling": ("axis", "backend", "n", "dimension", "chains", "window"),
+    "cold": ("model", "sampler"),
+    "windows": ("model", "backend"),
+}
+"""What makes two rows of a part the same measurement."""
+
+_POINT_SECONDS = 150.0
+_WINDOWS_SECONDS = 400.0
+
+
+@dataclass(frozen=True)
+class Results:
+    """The stored rows of one part of a suite."""
+
+    folder: Path
+    suite: str
+    part: str
+
+    @property
+    def rows(self) -> list[Row]:
+        return stored(self.folder, self.suite, self.part)["rows"]
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Put rows in the place of those of the same measurement, and write all."""
+        by_key = {self._key(row): row for row in self.rows}
+        for row in rows:
+            by_key[self._key(row)] = row
+        write_json(self.folder / f"{self.suite}_{self.part}.json", list(by_key.values()))
+        write_report(self.folder, self.suite, pictures=False)
+
+    def has(self, **values: Any) -> bool:
+        """Whether there is a row with these values."""
+        return any(all(row.get(k) == v for k, v in values.items()) for row in self.rows)
+
+    def _key(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row.get(name) for name in KEYS[self.part])
+
+
+def run(suite: Suite, given: argparse.Namespace) -> None:
+    """The parts asked for, as far as there is time."""
+    suite = _asked(suite, given)
+    end = time.perf_counter() + 60 * suite.minutes
+    print(_estimate(suite, given), flush=True)
+    for part in given.parts:
+        PART_RUNS[part](suite, Results(given.output, suite.name, part), given.resume, end)
+
+
+def models(suite: Suite, results: Results, resume: bool, end: float) -> None:
+    """All samplers, model by model."""
+    for each in suite.races:
+        sizes = {name: getattr(each.case, name) for name in ("draws", "tune", "chains")}
+        wanted = {"model": each.model, **sizes}
+        left = [s for s in each.samplers if not (resume and results.has(sampler=s, **wanted))]
+        if left and time.perf_counter() < end:
+            begun = time.perf_counter()
+            limits = each.case.repeats, each.case.limit
+            made = list(race.race(each.model, left, sizes, *limits, suite.setting, end))
+            seconds = {"race_s": round(time.perf_counter() - begun)}
+            results.add(row | seconds for row in made)
+
+
+def scale(suite: Suite, results: Results, resume: bool, end: float) -> None:
+    """Transitions a second, size by size."""
+    points = [point for point in suite.points if not (resume and _is_measured(results, point))]
+    environment = suite.setting.environment(False, 1)
+    share = min(end, time.perf_counter() + 60 * suite.minutes * suite.scaling_share)
+    made = scaling.rows(
+        points, suite.effort, environment, suite.setting.cores, _POINT_SECONDS, share
+    )
+    _add_each(results, made)
+
+
+def start(suite: Suite, results: Results, resume: bool, end: float) -> None:
+    """Cold starts."""
+    for model in suite.cold_models:
+        for sampler in suite.cold_samplers:
+            known = resume and results.has(model=model, sampler=sampler)
+            if not known and time.perf_counter() < end:
+                made = cold.rows([model], [sampler], suite.cold_tune, suite.setting)
+                _add_each(results, made)
+
+
+def widths(suite: Suite, results: Results, resume: bool, end: float) -> None:
+    """The window that is chosen beside all others."""
+    environment, cores = suite.setting.environment(False, 1), suite.setting.cores
+    for model, backend in suite.windows:
+        known = resume and results.has(model=model, backend=backend)
+        if not known and time.perf_counter() < end:
+            task = Task("tests.benchmarks.windows", {}, environment, cores)
+            with Worker(task) as worker:
+                worker.wait()
+                answer = worker.ask((model, backend), _WINDOWS_SECONDS)
+            _add_each(results, [{"model": model, "backend": backend, **answer}])
+
+
+PART_RUNS: dict[str, Callable[[Suite, Results, bool, float], None]] = {
+    "models": models,
+    "scaling": scale,
+    "cold": start,
+    "windows": widths,
+}
+
+
+def _add_each(results: Results, rows: Iterable[Row]) -> None:
+    for row in rows:
+        print("  ".join(f"{name}={value}" for name, value in row.items()), flush=True)
+        results.add([row])
+
+
+def _is_measured(results: Results, point: scaling.Point) -> bool:
+    sizes = {k: v for k, v in asdict(point).items() if k != "windows"}
+    return all(results.has(window=window, **sizes) for window in (1, *point.windows))
+
+
+def _asked(suite: Suite, given: argparse.Namespace) -> Suite:
+    """The suite without the models and samplers that were not asked for."""
+    wanted = given.samplers
+    races = tuple(
+        replace(each, samplers=tuple(wanted) if wanted else each.samplers)
+        for each in suite.races
+        if given.models is None or each.model in given.models
+    )
+    minutes = suite.minutes if given.minutes is None else given.minutes
+    return replace(suite, races=races, minutes=minutes)
+
+
+def _estimate(suite: Suite, given: argparse.Namespace) -> str:
+    """How long the models take, from the last time."""
+    rows = Results(given.output, suite.name, "models").rows
+    asked = {(each.model, each.case.chains) for each in suite.races}
+    seconds = {(row["model"], row["chains"]): row["race_s"] for row in rows if "race_s" in row}
+    known = asked & seconds.keys()
+    told = f"at most {suite.minutes:.0f} minutes"
+    if known and "models" in given.parts:
+        took = sum(seconds[key] for key in known) / 60
+        told += f"; {len(known)} of {len(asked)} models took {took:.0f} minutes the last time"
+    return f"Suite {suite.name}: {told}."
+
+
+def _suites(given: argparse.Namespace) -> Iterator[Suite]:
+    names = tuple(SUITES) if given.suite == "all" else (given.suite,)
+    for name in names:
+        yield SUITES[name](given.cores, given.precision, quick=given.quick)
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--suite", choices=(*SUITES, "all"), default="cpu")
+    parser.add_argument("--quick", action="store_true", help="small runs, which show that it works")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="of the part models")
+    parser.add_argument("--samplers", nargs="+", choices=tuple(SAMPLERS))
+    parser.add_argument("--resume", action="store_true", help="leave out what has rows")
+    parser.add_argument("--report", action="store_true", help="only make tables and pictures")
+    parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--precision", choices=("float32", "float64"))
+    parser.add_argument("--minutes", type=float, help="begin nothing after so many")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    for suite in _suites(given):
+        if not given.report:
+            run(suite, given)
+        print(f"Written to {write_report(given.output, suite.name)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Models of the suite, with the runs that each device is given time for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pymc as pm
+
+from pymc_deer.examples import correlated_logistic, eight_schools, horseshoe, radon
+from tests.zoo import hierarchical_logistic, latent_gp, stochastic_volatility
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and the runs of it, the same for all samplers.
+
+    Attributes
+    ----------
+    build
+        Makes the model.
+    draws, chains
+        Recorded draws of each chain, and number of chains.
+    tune
+        Draws of warm-up; None for each sampler's own default.
+    repeats
+        Interleaved runs of each sampler.
+    limit
+        Seconds after which a run is given up.
+    """
+
+    build: Callable[[], pm.Model]
+    draws: int = 1000
+    tune: int | None = None
+    chains: int = 4
+    repeats: int = 3
+    limit: float = 60.0
+
+    def quick(self) -> "Case":
+        """A short run, which shows that everything works."""
+        return replace(self, draws=200, tune=200, repeats=1, limit=45.0)
+
+
+def four_gaussians() -> pm.Model:
+    """Four Gaussians of unit variance on a square of side 4, as in Zoltowski et al. (2025).
+
+    The density is the product of a mixture of two in each of the two coordinates.
+    """
+    with pm.Model() as model:
+        pm.NormalMixture("x", w=[0.5, 0.5], mu=[-2.0, 2.0], sigma=1.0, shape=2)
+    return model
+
+
+def hierarchical(n_groups: int) -> pm.Model:
+    """Hierarchical logistic regression, one slope and five observations a group."""
+    return hierarchical_logistic(n_groups, n_slopes=1, n_observations=5 * n_groups)
+
+
+german_credit = correlated_logistic
+"""As many observations and correlated features, and the prior, as the German credit data has in the
+paper; generated, because nothing is downloaded."""
+
+
+def logistic(n_observations: int) -> Callable[[], pm.Model]:
+    """Logistic regression on 50 correlated features."""
+    return partial(correlated_logistic, n_observations, 50)
+
+
+CASES: dict[str, Case] = {
+    "eight_schools": Case(eight_schools),
+    "four_gaussians": Case(four_gaussians),
+    "german_credit": Case(german_credit),
+    "radon": Case(radon),
+    "horseshoe": Case(horseshoe, repeats=2),
+    "stochastic_volatility": Case(stochastic_volatility, repeats=2),
+    "hierarchical_100": Case(hierarchical_logistic, repeats=1),
+    "logistic_10k": Case(logistic(10_000), draws=300, tune=300, repeats=1),
+    "hierarchical_10k": Case(
+        partial(hierarchical, 10_000), draws=100, tune=200, chains=2, repeats=1
+    ),
+    "logistic_100k": Case(logistic(100_000), draws=100, tune=150, chains=2, repeats=1),
+    "latent_gp_500": Case(
+        partial(latent_gp, 500), draws=50, tune=100, chains=2, repeats=1, limit=90.0
+    ),
+    "hierarchical_100k": Case(partial(hierarchical, 100_000), draws=100, tune=200, repeats=1),
+}
+
+CPU = tuple(name for name in CASES if name != "hierarchical_100k")
+CPU_QUICK = ("eight_schools", "german_credit")
+GPU = ("german_credit", "logistic_10k", "horseshoe", "hierarchical_100k")
+SMALL = tuple(name for name in GPU if name != "hierarchical_100k")
+"""Of which a GPU holds hundreds of chains, and a matrix of D x D."""
+GPU_QUICK = ("german_credit",)

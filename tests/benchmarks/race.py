@@ -1,0 +1,162 @@
+"""All samplers on one model, in turn: each in its own process, which lives through its runs."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from tests.benchmarks.cases import CASES
+from tests.benchmarks.figures import figures, median
+from tests.benchmarks.samplers import SAMPLERS, USES_JAX, Job
+from tests.benchmarks.worker import Task, Worker
+
+Row = dict[str, Any]
+
+PAIRED = (
+    *("ess_per_s", "ess_per_s_all", "us_per_gradient", "seconds_to_converge"),
+    *("compile_s", "total_s"),
+)
+"""Figures of which every repeat is kept, so that ratios can be those of neighbours in time."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all runs of a suite have in common.
+
+    Attributes
+    ----------
+    cores
+        Cores of each sampler's process.
+    precision
+        ``"float64"`` or ``"float32"``.
+    on_gpu
+        Whether chains run on JAX's default device, whatever it is, instead of the CPU's cores.
+    """
+
+    cores: int
+    precision: str
+    on_gpu: bool
+
+    def environment(self, splits_cpu: bool, chains: int) -> dict[str, str]:
+        """Of a process; `splits_cpu` where each chain is to have a device of its own."""
+        # Several processes share the GPU.
+        variables = {
+            "PYTENSOR_FLAGS": f"floatX={self.precision}",
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        }
+        if splits_cpu and not self.on_gpu:
+            variables["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={chains}"
+        return variables
+
+
+def prepare(
+    model: str, sampler: str, sizes: Mapping[str, Any], cores: int, on_gpu: bool
+) -> Callable[[int], Row]:
+    """In the sampler's process: what answers a seed with the figures of a run."""
+    built = CASES[model].build()
+    dimension = sum(value.size for value in built.initial_point().values())
+
+    def run(seed: int) -> Row:
+        found = SAMPLERS[sampler](Job(built, **sizes, cores=cores, seed=seed))
+        return {"dimension": dimension, **figures(found, cores), **_device(on_gpu)}
+
+    return run
+
+
+def race(
+    name: str,
+    samplers: Sequence[str],
+    sizes: Mapping[str, Any],
+    repeats: int,
+    limit: float,
+    setting: Setting,
+    end: float = float("inf"),
+) -> Iterator[Row]:
+    """One row for each sampler; those that fail or take too long say so.
+
+    Parameters
+    ----------
+    sizes
+        ``draws``, ``tune`` and ``chains``.
+    limit
+        Seconds for a run.
+    end
+        Moment of `time.perf_counter` after which no run is begun.
+    """
+    begun = time.strftime("%Y-%m-%d %H:%M:%S")
+    answers: dict[str, list[Row]] = {sampler: [] for sampler in samplers}
+    with ExitStack() as stack:
+        workers = {
+            sampler: stack.enter_context(Worker(sampler_task(name, sampler, sizes, setting)))
+            for sampler in samplers
+        }
+        for sampler, worker in workers.items():
+            ready = worker.wait()
+            if ready["status"] != "ready":
+                answers[sampler].append(ready)
+        for seed in range(1, repeats + 1):
+            for sampler, worker in workers.items():
+                failed = any(answer["status"] != "ok" for answer in answers[sampler])
+                if failed or time.perf_counter() > end:
+                    continue
+                answer = worker.ask(seed, limit)
+                answers[sampler].append(answer)
+                print(_line(name, sampler, answer), flush=True)
+    common = {"run": begun, "precision": setting.precision, "cores": setting.cores, **sizes}
+    for sampler, found in answers.items():
+        if found:
+            yield {"model": name, "sampler": sampler, **common, **summary(found)}
+
+
+def summary(answers: Sequence[Row]) -> Row:
+    """Medians over the repeats, and each repeat's figures that ratios are made of."""
+    failed = [answer for answer in answers if answer["status"] != "ok"]
+    if failed:
+        return {"status": failed[0]["status"], "repeats": len(answers)}
+    each = {name: [_short(answer[name]) for answer in answers] for name in PAIRED}
+    return {
+        "repeats": len(answers),
+        **{name: _short(value) for name, value in median(answers).items()},
+        "each": each,
+    }
+
+
+def sampler_task(name: str, sampler: str, sizes: Mapping[str, Any], setting: Setting) -> Task:
+    """A process that runs one sampler on one model."""
+    splits_cpu = sampler in USES_JAX
+    return Task(
+        __name__,
+        {
+            **{"model": name, "sampler": sampler, "sizes": dict(sizes)},
+            **{"cores": setting.cores, "on_gpu": setting.on_gpu},
+        },
+        setting.environment(splits_cpu, sizes["chains"]),
+        setting.cores,
+    )
+
+
+def _device(on_gpu: bool) -> Row:
+    """The device that JAX ran on, and the most memory that was taken of it."""
+    if not on_gpu:
+        return {}
+    import jax
+
+    device = jax.devices()[0]
+    memory = device.memory_stats() or {}
+    peak = memory.get("peak_bytes_in_use", 0)
+    return {"device": device.device_kind, "peak_device_mib": peak // 2**20}
+
+
+def _short(value: Any) -> Any:
+    """Four digits; what is not finite as None, which JSON has."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.4g}") if abs(value) < float("inf") else None
+
+
+def _line(name: str, sampler: str, answer: Row) -> str:
+    if answer["status"] != "ok":
+        return f"{name}  {sampler}: {answer['status']}"
+    shown = ("ess_per_s", "ess_per_s_all", "max_r_hat", "compile_s", "sampling_s", "total_s")
+    return f"{name}  {sampler}: " + "  ".join(f"{k}={answer[k]:.4g}" for k in shown)

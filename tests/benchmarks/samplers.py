@@ -1,0 +1,163 @@
+"""The samplers of the suite, each on its own defaults: ours, PyMC's NUTS and nutpie.
+
+Those of the JAX libraries are in ``jax_samplers.py``. A sampler's own clock tells its phases; NUTS
+in PyMC and in nutpie tells warm-up and sampling as one, which are shared out by gradients.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import pymc as pm
+
+from tests.benchmarks.figures import Run
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a sampler is to do; see :class:`~tests.benchmarks.cases.Case`."""
+
+    model: pm.Model
+    draws: int
+    tune: int | None
+    chains: int
+    cores: int
+    seed: int
+
+    @property
+    def names(self) -> list[str]:
+        """The free variables."""
+        return [rv.name for rv in self.model.free_RVs]
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Arguments that every sampler knows; warm-up where it is not left to the sampler."""
+        given = {"draws": self.draws, "chains": self.chains}
+        return given if self.tune is None else {**given, "tune": self.tune}
+
+
+Sampler = Callable[[Job], Run]
+
+
+def ours(kernel: str, **options: Any) -> Sampler:
+    """`pymc_deer.sample` with its defaults but for these options."""
+
+    def run(job: Job) -> Run:
+        import pymc_deer
+
+        begun = time.perf_counter()
+        idata: Any = pymc_deer.sample(
+            **job.lengths,
+            kernel=kernel,
+            model=job.model,
+            cores=job.cores,
+            random_seed=job.seed,
+            compute_convergence_checks=False,
+            quiet=True,
+            **options,
+        )
+        total = time.perf_counter() - begun
+        stats = idata["sample_stats"]
+        seconds = {name: stats.attrs[f"deer_seconds_{name}"] for name in PHASES}
+        sweeps = int(stats["sweeps"].sum())
+        return Run(
+            seconds["compile"],
+            seconds["warmup"],
+            seconds["sampling"] + seconds["recording"],
+            total,
+            {name: idata["posterior"][name].to_numpy() for name in job.names},
+            int(stats["n_steps"].sum()),
+            int(stats["diverging"].sum()),
+            {
+                "window": int(stats.attrs["deer_window"]),
+                "sweeps": sweeps,
+                "leapfrog_steps": int(stats.attrs["deer_n_leapfrog"]),
+                "backend": str(stats.attrs["deer_backend"]),
+            },
+        )
+
+    return run
+
+
+PHASES = ("compile", "warmup", "sampling", "recording")
+
+
+def pymc_nuts(job: Job) -> Run:
+    """PyMC's own NUTS, its chains in processes."""
+    begun = time.perf_counter()
+    with job.model:
+        idata: Any = pm.sample(
+            **job.lengths,
+            nuts_sampler="pymc",
+            cores=job.cores,
+            random_seed=job.seed,
+            discard_tuned_samples=False,
+            compute_convergence_checks=False,
+            progressbar=False,
+            quiet=True,
+        )
+    total = time.perf_counter() - begun
+    sampling = idata["posterior"].attrs["sampling_time"]
+    return _of_nuts(idata, job, total - sampling, sampling, total)
+
+
+def nutpie(job: Job) -> Run:
+    """nutpie, compiled by PyTensor to Numba too."""
+    import nutpie
+
+    begun = time.perf_counter()
+    compiled: Any = nutpie.compile_pymc_model(job.model)
+    compiling = time.perf_counter() - begun
+    idata: Any = nutpie.sample(
+        compiled, **job.lengths, cores=job.cores, seed=job.seed, progress_bar=False
+    )
+    total = time.perf_counter() - begun
+    return _of_nuts(idata, job, compiling, total - compiling, total)
+
+
+def _of_nuts(idata: Any, job: Job, compiling: float, sampling: float, total: float) -> Run:
+    warmup, kept = (int(idata[g]["n_steps"].sum()) for g in ("warmup_sample_stats", "sample_stats"))
+    share = kept / (warmup + kept)
+    return Run(
+        compiling,
+        sampling * (1 - share),
+        sampling * share,
+        total,
+        {name: idata["posterior"][name].to_numpy() for name in job.names},
+        kept,
+        int(idata["sample_stats"]["diverging"].sum()),
+    )
+
+
+def _in_jax(name: str) -> Sampler:
+    """One of ``jax_samplers.py``, imported when it is run: JAX must not be in PyMC's way."""
+    return lambda job: getattr(import_module("tests.benchmarks.jax_samplers"), name)(job)
+
+
+SAMPLERS: Mapping[str, Sampler] = {
+    "deer_mala": ours("mala"),
+    "deer_hmc": ours("hmc"),
+    "deer_sequential": ours("mala", window=1),
+    "deer_sequential_jax": ours("mala", window=1, backend="jax"),
+    "pymc": pymc_nuts,
+    "nutpie": nutpie,
+    "numpyro": _in_jax("numpyro_nuts"),
+    "blackjax_nuts": _in_jax("blackjax_nuts"),
+    "blackjax_mala": _in_jax("blackjax_mala"),
+    "blackjax_chees": _in_jax("blackjax_chees"),
+}
+"""By name; ``deer_*`` are ours, ``deer_sequential*`` without windows."""
+
+CPU = (
+    *("deer_mala", "deer_hmc", "deer_sequential"),
+    *("pymc", "nutpie", "numpyro", "blackjax_nuts", "blackjax_mala"),
+)
+GPU = (
+    *("deer_mala", "deer_hmc", "deer_sequential"),
+    *("numpyro", "blackjax_nuts", "blackjax_mala", "blackjax_chees"),
+)
+GPU_EACH = ("deer_mala", "deer_hmc", "numpyro", "blackjax_nuts")
+USES_JAX = ("numpyro", "blackjax_nuts", "blackjax_mala", "blackjax_chees")
+"""Samplers for which a CPU is to look like one device a chain, as PyMC has it."""

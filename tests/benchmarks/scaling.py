@@ -1,0 +1,261 @@
+"""Transitions a second against window, dimension, observations and chains, beside the bound.
+
+A logistic regression with N(0, 1) priors and N observations of D independent features, whitened by
+its curvature at the mode, so that no warm-up is needed and every size is as easy as the others. A
+window's time is compared with that of the sequential chain on the same backend, in interleaved
+pairs. The bound is the time of a sweep's gradients, two for each state of the window, at the
+device's measured rates (``rates.py``).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from scipy.special import expit
+
+from pymc_deer.backends import make_solver, runs_on_gpu
+from pymc_deer.backends.base import Run, Solver, Tuning, WindowPlan
+from pymc_deer.density import Density, build_density
+from pymc_deer.metric import Metric
+from pymc_deer.options import BackendName
+from pymc_deer.stretch import Streams
+from pymc_deer.sweep import SweepSpec
+from tests.benchmarks.rates import Rates, gradient_work, measure_rates
+from tests.benchmarks.worker import Task, Worker
+
+Row = dict[str, Any]
+
+DENSE_UP_TO = 100
+"""Dimensions up to which the metric is dense, as it is by default."""
+
+RULE, CURVATURE = "secant", 1.5
+TOLERANCE = {"float64": 1e-6, "float32": 1e-4}
+
+
+@dataclass(frozen=True)
+class Point:
+    """Sizes of one measurement; `axis` is the one that its neighbours differ in."""
+
+    axis: str
+    backend: BackendName = "jax"
+    n: int = 1000
+    dimension: int = 25
+    chains: int = 1
+    windows: tuple[int, ...] = (256,)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long each measurement may take.
+
+    Attributes
+    ----------
+    seconds
+        Of one timed run, about.
+    repeats
+        Interleaved runs of each way.
+    matrix, copied
+        Sizes with which the device's rates are measured.
+    """
+
+    seconds: float
+    repeats: int
+    matrix: int
+    copied: int
+
+
+CPU = (
+    Point("window", windows=(4, 16, 64, 256, 1024, 4096)),
+    Point("window", backend="numba", windows=(16, 64, 256, 1024)),
+    *(Point("dimension", dimension=d) for d in (10, 100, 1000)),
+    *(Point("observations", n=n) for n in (100, 10_000, 100_000)),
+    *(Point("chains", chains=c) for c in (1, 4, 16)),
+)
+CPU_QUICK = (Point("window", windows=(16, 64)), Point("observations", n=100, windows=(64,)))
+GPU = (
+    Point("window", windows=(16, 256, 1024, 4096, 8192, 16_384, 65_536)),
+    Point("window", chains=4, windows=(1024, 8192)),
+    *(Point("dimension", dimension=d, windows=(1024,)) for d in (10, 100, 1000, 10_000)),
+    *(Point("observations", n=n, windows=(1024,)) for n in (100, 10_000, 100_000, 1_000_000)),
+    *(Point("chains", chains=c, windows=(1024,)) for c in (16, 64)),
+)
+GPU_QUICK = CPU_QUICK
+
+CPU_EFFORT = Effort(0.5, 3, 2048, 2**25)
+GPU_EFFORT = Effort(0.5, 3, 8192, 2**28)
+QUICK_EFFORT = Effort(0.1, 1, 512, 2**22)
+
+
+class Problem:
+    """A logistic regression whose posterior is whitened without sampling."""
+
+    def __init__(self, n: int, dimension: int) -> None:
+        rng = np.random.default_rng(6)
+        features = rng.normal(size=(n, dimension)) / np.sqrt(dimension)
+        y = rng.binomial(1, expit(features @ rng.normal(size=dimension)))
+        self.n, self.dimension = n, dimension
+        self.metric = _whitening(features, y)
+        with pm.Model() as model:
+            beta = pm.Normal("beta", 0.0, 1.0, shape=dimension)
+            logits = pt.dot(features.astype(pytensor.config.floatX), beta)
+            pm.Bernoulli("y", logit_p=logits, observed=y)
+        self.density: Density = build_density(model)
+        self.params = self.density.param_values(model.initial_point())
+
+    @property
+    def tuning(self) -> Tuning:
+        """A step size that accepts about three quarters of the proposals in any dimension."""
+        return Tuning(1.2 * self.dimension ** (-1 / 6), CURVATURE, self.metric)
+
+    def solver(self, backend: BackendName, window: int, n: int) -> Solver:
+        """Of so many transitions a call."""
+        noise = "device" if runs_on_gpu(backend) else "host"
+        spec = SweepSpec(self.metric.kind, RULE, noise=noise)
+        plan = WindowPlan(window, None, TOLERANCE[self.density.dtype], n)
+        return make_solver(backend, self.density, spec, plan)
+
+    def runs(self, solver: Solver, n: int, chains: int) -> list[Run]:
+        """Noise and starts of n transitions."""
+        found = []
+        for seed in range(chains):
+            rng = np.random.default_rng([7, seed])
+            tape = Streams.spawn(rng).tape(n, self.dimension, self.tuning, solver.spec.noise)
+            found.append(Run(rng.normal(size=self.dimension), tape, self.tuning, rng))
+        return found
+
+
+def prepare(effort: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Row]:
+    """In a process of its own: what answers a point, as a dict, with its rows."""
+    asked = Effort(**effort)
+    rates: list[Rates] = []
+
+    def answer(point: Mapping[str, Any]) -> Row:
+        if not rates:
+            dtype = pytensor.config.floatX
+            rates.append(measure_rates(dtype, asked.matrix, asked.copied))
+        device = {"device": jax.devices()[0].device_kind, "precision": pytensor.config.floatX}
+        return {"rows": [row | device for row in measure(Point(**point), asked, rates[0])]}
+
+    return answer
+
+
+def measure(point: Point, effort: Effort, rates: Rates) -> Iterator[Row]:
+    """A row for every window of a point, the sequential chain's first."""
+    problem = Problem(point.n, point.dimension)
+    single = _timed(problem, point, 1, effort.seconds)
+    ways = {1: single} | {w: _timed(problem, point, w, effort.seconds) for w in point.windows}
+    seconds: dict[int, list[float]] = {window: [] for window in ways}
+    sweeps: dict[int, float] = {}
+    for _ in range(effort.repeats):
+        for window, way in ways.items():
+            taken, sweeps[window] = way()
+            seconds[window].append(taken)
+    for window, taken in seconds.items():
+        of_single = np.array(seconds[1])
+        row = {**asdict(point), "window": window}
+        del row["windows"]
+        states = point.chains * (2 * window if window > 1 else 1)
+        per_1000 = 1000.0 if window == 1 else sweeps[window]
+        flops, n_bytes = gradient_work(
+            point.n, point.dimension, states, np.dtype(problem.density.dtype).itemsize
+        )
+        # The time of a transition of all chains, from that of a sweep.
+        bound = rates.seconds(flops, n_bytes) * per_1000 / 1000
+        each = float(np.median(taken))
+        yield {
+            **row,
+            "transitions_per_s": _short(point.chains / each),
+            "speed_up": _short(float(np.median(of_single / np.array(taken)))),
+            "sweeps_per_1000": _short(0.0 if window == 1 else per_1000),
+            "us_per_state": _short(1e9 * each / (per_1000 * states)),
+            "bound_transitions_per_s": _short(point.chains / bound),
+            "share_of_bound": _short(bound / each),
+            "matrix_gflops": _short(rates.flops / 1e9),
+            "bandwidth_gb_s": _short(rates.bandwidth / 1e9),
+        }
+
+
+def rows(
+    points: Sequence[Point],
+    effort: Effort,
+    environment: Mapping[str, str],
+    cores: int,
+    limit: float,
+    end: float = float("inf"),
+) -> Iterator[Row]:
+    """The rows of all points, in a process that is begun anew when one takes too long."""
+    task = Task(__name__, {"effort": asdict(effort)}, dict(environment), cores)
+    worker = None
+    try:
+        for point in points:
+            if time.perf_counter() > end:
+                return
+            if worker is None or not worker.is_alive:
+                worker = Worker(task)
+                worker.wait()
+            answer = worker.ask(asdict(point), limit)
+            if answer["status"] == "ok":
+                yield from answer["rows"]
+            else:
+                yield {**asdict(point), "window": None, "status": answer["status"]}
+    finally:
+        if worker is not None:
+            worker.end()
+
+
+def _timed(
+    problem: Problem, point: Point, window: int, seconds: float
+) -> Callable[[], tuple[float, float]]:
+    """What times a transition of all chains and counts its sweeps, a thousand of them.
+
+    It solves as many windows as take the time asked for, found by a first one.
+    """
+    n = max(window, 256)
+    solver = problem.solver(point.backend, window, n)
+
+    def run(runs: Sequence[Run]) -> tuple[float, float]:
+        begun = time.perf_counter()
+        found = solver.run_together(runs, problem.params, n)
+        taken = time.perf_counter() - begun
+        total = len(runs[0].tape)
+        n_sweeps = max(one.n_sweeps for one in found)
+        n_swept = total - max(one.n_fallback for one in found)
+        return taken / total, 1000 * n_sweeps / max(n_swept, 1)
+
+    one = problem.runs(solver, n, point.chains)
+    run(one)
+    each, _ = run(one)
+    calls = int(np.clip(seconds / (each * n), 1, 1000))
+    runs = problem.runs(solver, calls * n, point.chains)
+    return lambda: run(runs)
+
+
+def _whitening(features: np.ndarray, y: np.ndarray) -> Metric:
+    """Centre at the mode, scales from the curvature there."""
+    dimension = features.shape[1]
+    beta = np.zeros(dimension)
+    dense = dimension <= DENSE_UP_TO
+    # Newton's steps, or those of its diagonal.
+    for _ in range(8 if dense else 30):
+        p = expit(features @ beta)
+        gradient = features.T @ (y - p) - beta
+        weights = p * (1 - p)
+        if dense:
+            precision = np.eye(dimension) + (features.T * weights) @ features
+            beta += np.linalg.solve(precision, gradient)
+        else:
+            variances = 1 / (1 + weights @ features**2)
+            # A diagonal step overshoots where features are correlated by chance.
+            beta += 0.5 * variances * gradient
+    factor = np.linalg.cholesky(np.linalg.inv(precision)) if dense else np.sqrt(variances)
+    return Metric(beta, factor)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,164 @@
+"""Results as Markdown."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Row = Mapping[str, Any]
+
+RATIOS: dict[str, tuple[str, str, str]] = {
+    "DeerMALA / PyMC": ("deer_mala", "pymc", "ess_per_s"),
+    "DeerMALA / nutpie": ("deer_mala", "nutpie", "ess_per_s"),
+    "DeerHMC / nutpie": ("deer_hmc", "nutpie", "ess_per_s"),
+    "DeerMALA / nutpie, all": ("deer_mala", "nutpie", "ess_per_s_all"),
+    "DeerHMC / nutpie, all": ("deer_hmc", "nutpie", "ess_per_s_all"),
+    "DeerMALA / NumPyro": ("deer_mala", "numpyro", "ess_per_s"),
+    "DeerHMC / NumPyro": ("deer_hmc", "numpyro", "ess_per_s"),
+    "DeerHMC / BlackJAX": ("deer_hmc", "blackjax_nuts", "ess_per_s"),
+    "sequential / nutpie, time per gradient": ("deer_sequential", "nutpie", "us_per_gradient"),
+}
+"""Ratios shown: of whom to whom, and of which figure."""
+
+_RACE = {
+    "sampler": "sampler",
+    "ESS/s, sampling": "ess_per_s",
+    "ESS/s, all": "ess_per_s_all",
+    "s to converge": "seconds_to_converge",
+    "gradients per ESS": "gradients_per_ess",
+    "µs per gradient": "us_per_gradient",
+    "compile s": "compile_s",
+    "warm-up s": "warmup_s",
+    "sampling s": "sampling_s",
+    "peak MiB": "peak_mib",
+    "R-hat": "max_r_hat",
+    "window": "window",
+}
+_SCALING = {
+    "varied": "axis",
+    "backend": "backend",
+    "window": "window",
+    "N": "n",
+    "D": "dimension",
+    "chains": "chains",
+    "transitions/s": "transitions_per_s",
+    "over sequential": "speed_up",
+    "sweeps per 1000": "sweeps_per_1000",
+    "µs per state": "us_per_state",
+    "bound, transitions/s": "bound_transitions_per_s",
+    "share of bound": "share_of_bound",
+}
+_COLD = {
+    "model": "model",
+    "sampler": "sampler",
+    "seconds to the first draw": "seconds",
+    "importing": "importing_s",
+    "compiling": "compile_s",
+    "warm-up": "warmup_s",
+}
+_WINDOWS = {
+    "model": "model",
+    "backend": "backend",
+    "auto": "auto",
+    "auto over best": "auto_over_best",
+}
+
+
+def race_tables(rows: Sequence[Row]) -> str:
+    """A table for every model."""
+    found = []
+    for name in dict.fromkeys((row["model"], row["chains"]) for row in rows):
+        own = [row for row in rows if (row["model"], row["chains"]) == name]
+        first = own[0]
+        dimension = next((row["dimension"] for row in own if "dimension" in row), None)
+        warmup = "each sampler's own" if first["tune"] is None else first["tune"]
+        repeats = max(row["repeats"] for row in own)
+        found.append(
+            f"### {first['model']}\n\nD = {_cell(dimension)}; {first['chains']} chains of "
+            f"{first['draws']} draws, warm-up {warmup}; {first['precision']}; medians of {repeats}."
+            f"\n\n{table(own, _RACE)}"
+        )
+    return "\n".join(found)
+
+
+def ratio_table(rows: Sequence[Row]) -> str:
+    """Ratios of every model, paired by repeat, and their geometric means."""
+    models = dict.fromkeys((row["model"], row["chains"]) for row in rows)
+    columns: dict[str, list[float | None]] = {}
+    for title, ratio in RATIOS.items():
+        values = [paired(rows, model, *ratio) for model in models]
+        if any(value is not None for value in values):
+            columns[title] = values
+    lines = [{"model": f"{model}, {chains} chains"} for model, chains in models]
+    for title, values in columns.items():
+        for line, value in zip(lines, values, strict=True):
+            line[title] = value  # type: ignore[assignment]
+    mean = {"model": "geometric mean"} | {
+        title: geometric_mean([v for v in values if v is not None])
+        for title, values in columns.items()
+    }
+    return table([*lines, mean], {title: title for title in ["model", *columns]})
+
+
+def paired(
+    rows: Sequence[Row], model: tuple[str, int], one: str, other: str, figure: str
+) -> float | None:
+    """Median ratio of a figure over runs that followed on one another; None if there are none."""
+    by_sampler = {row["sampler"]: row for row in rows if (row["model"], row["chains"]) == model}
+    pair = [by_sampler.get(one), by_sampler.get(other)]
+    if any(row is None or "each" not in row for row in pair):
+        return None
+    above, below = pair
+    assert above is not None
+    assert below is not None
+    if above["run"] != below["run"]:
+        return None
+    both = zip(above["each"][figure], below["each"][figure], strict=False)
+    ratios = [a / b for a, b in both if a is not None and b is not None]
+    return float(np.median(ratios)) if ratios else None
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def scaling_table(rows: Sequence[Row]) -> str:
+    """Transitions a second by size."""
+    return table(rows, _SCALING)
+
+
+def cold_table(rows: Sequence[Row]) -> str:
+    """Cold starts."""
+    return table(rows, _COLD)
+
+
+def windows_table(rows: Sequence[Row]) -> str:
+    """What the window that the sampler chose is worth."""
+    return table(rows, _WINDOWS)
+
+
+def table(rows: Sequence[Row], columns: Mapping[str, str]) -> str:
+    """Rows in Markdown; where a row has no figures, why."""
+    lines = [list(columns), ["---"] * len(columns)]
+    for row in rows:
+        cells = [_cell(row.get(name)) for name in columns.values()]
+        if row.get("status", "ok") != "ok":
+            # In the first empty cell.
+            cells[cells.index("")] = row["status"]
+        lines.append(cells)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return _rounded(value)
+    return str(value)
+
+
+def _rounded(value: float) -> str:
+    """Three digits, or four near 1, where R-hat is."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if 1 <= abs(value) < 1.1 else f"{value:.3g}"

@@ -1,0 +1,222 @@
+"""The benchmarks' pieces: figures of runs known by hand, processes that fail, the report.
+
+Nothing here looks at how long anything took.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytest
+
+from tests.benchmarks import race, samplers, scaling, suites, tables
+from tests.benchmarks.cases import CASES
+from tests.benchmarks.figures import Run, figures, scalars, seconds_to_converge
+from tests.benchmarks.measure import surroundings
+from tests.benchmarks.rates import Rates, gradient_work
+from tests.benchmarks.report import write_report
+from tests.benchmarks.worker import Task, Worker
+from tests.support import SEED
+
+
+def run_of(draws: np.ndarray) -> Run:
+    """Made-up times: 3 s before sampling, which takes 10 s; one gradient a draw."""
+    return Run(1.0, 2.0, 10.0, 13.0, {"x": draws}, draws[..., 0].size, 0)
+
+
+def independent(n_chains: int, n_draws: int, size: int = 2) -> np.ndarray:
+    return np.random.default_rng(SEED).normal(size=(n_chains, n_draws, size))
+
+
+@pytest.mark.parametrize("kernel", ["mala", "hmc"])
+def test_our_samplers_report_what_belongs_together(kernel):
+    sampler = samplers.ours(kernel, backend="jax", window=1)
+    model = CASES["eight_schools"].build()
+    found = sampler(samplers.Job(model, 60, 40, 2, 2, SEED))
+    assert {name: draws.shape for name, draws in found.posterior.items()} == {
+        "mu": (2, 60),
+        "tau": (2, 60),
+        "eta": (2, 60, 8),
+    }
+    row = figures(found, cores=2)
+    ess = row["min_ess_bulk"]
+    assert 0 < ess < 1000
+    assert found.compiling + found.warmup + found.sampling <= found.total
+    assert row["ess_per_s"] * found.sampling == pytest.approx(ess)
+    assert row["ess_per_s_all"] * found.total == pytest.approx(ess)
+    assert row["gradients_per_ess"] * ess == pytest.approx(found.gradients)
+    assert row["us_per_gradient"] * found.gradients == pytest.approx(1e6 * found.sampling * 2)
+    assert found.gradients >= 2 * 60 * row["leapfrog_steps"]
+    assert (row["window"], row["sweeps"], row["backend"]) == (1, 0, "jax")
+
+
+def test_convergence_is_counted_from_the_draws_that_suffice():
+    run = run_of(independent(4, 1000))
+    found = seconds_to_converge(run, scalars(run.posterior))
+    # About 400 independent draws are the first tenth or two of 4 x 1000.
+    assert 3.0 < found < 3.0 + 0.35 * 10.0
+
+
+def test_draws_that_are_short_of_the_target_are_made_up_for_in_time():
+    run = run_of(independent(4, 60))
+    found = seconds_to_converge(run, scalars(run.posterior))
+    ess = figures(run, 1)["min_ess_bulk"]
+    assert ess < 400
+    assert found == pytest.approx(3.0 + 10.0 * 400 / ess)
+
+
+def test_chains_that_disagree_never_converge():
+    run = run_of(independent(4, 1000) + np.arange(4)[:, None, None])
+    assert seconds_to_converge(run, scalars(run.posterior)) == np.inf
+    assert race.summary([{"status": "ok", **figures(run, 1)}])["seconds_to_converge"] is None
+
+
+def test_a_single_chain_is_compared_with_itself():
+    drifting = independent(1, 1000) + np.linspace(0.0, 3.0, 1000)[None, :, None]
+    assert figures(run_of(independent(1, 1000)), 1)["max_r_hat"] < 1.01
+    assert figures(run_of(drifting), 1)["max_r_hat"] > 1.1
+
+
+def test_of_large_variables_some_scalars_are_looked_at():
+    draws = scalars({"x": independent(2, 10, 1000), "y": independent(2, 10, 3)})
+    assert draws["x"].shape == (2, 10, 100)
+    assert draws["y"].shape == (2, 10, 3)
+
+
+def test_a_process_answers_and_says_why_it_does_not():
+    task = Task("tests.unit.echo", {"greeting": "hello"}, {"ECHO_VARIABLE": "set"}, cores=1)
+    with Worker(task) as worker:
+        assert worker.wait()["status"] == "ready"
+        answer = worker.ask("you", 60)
+        assert (answer["status"], answer["said"]) == ("ok", "hello you")
+        assert answer["variable"] == "set"
+        assert answer["peak_mib"] > 0
+        assert worker.ask("fail", 60)["status"] == "failed: ValueError: asked to"
+        assert worker.ask("sleep", 0.2)["status"] == "timed out (0 s)"
+        assert not worker.is_alive
+        assert "crashed" in worker.ask("you", 60)["status"]
+    with Worker(task) as worker:
+        worker.wait()
+        assert worker.ask("exit", 60)["status"] == "crashed (exit code 3)"
+
+
+def test_a_process_without_its_package_says_so():
+    with Worker(Task("tests.unit.no_such_module")) as worker:
+        assert worker.wait()["status"] == "not installed: tests.unit.no_such_module"
+
+
+def test_a_race_gives_a_row_to_each_sampler():
+    setting = race.Setting(cores=1, precision="float64", on_gpu=False)
+    sizes = {"draws": 30, "tune": 30, "chains": 2}
+    [row] = race.race("eight_schools", ["deer_sequential_jax"], sizes, 2, 300.0, setting)
+    assert (row["model"], row["sampler"]) == ("eight_schools", "deer_sequential_jax")
+    assert row["repeats"] == 2
+    assert (row["dimension"], row["draws"], row["status"]) == (10, 30, "ok")
+    assert len(row["each"]["ess_per_s"]) == 2
+    assert row["ess_per_s"] == pytest.approx(np.median(row["each"]["ess_per_s"]), rel=1e-3)
+    json.dumps(row)
+
+
+def race_row(sampler: str, ess_per_s: list[float], **changes: Any) -> dict[str, Any]:
+    """A stored row, all of whose figures but one are 1."""
+    each = dict.fromkeys(race.PAIRED, [1.0] * len(ess_per_s)) | {"ess_per_s": ess_per_s}
+    numbers = dict.fromkeys([*race.PAIRED, "gradients_per_ess", "warmup_s", "sampling_s"], 1.0)
+    return {
+        **{"model": "eight_schools", "sampler": sampler, "run": "then", "status": "ok"},
+        **{"precision": "float64", "draws": 10, "tune": None, "chains": 4, "repeats": 3},
+        **{"dimension": 10, "peak_mib": 500, "max_r_hat": 1.004, "race_s": 60},
+        **{**numbers, "ess_per_s": float(np.median(ess_per_s)), "each": each},
+        **changes,
+    }
+
+
+def test_ratios_are_those_of_neighbours_in_time():
+    rows = [race_row("deer_mala", [2.0, 30.0, 8.0]), race_row("pymc", [1.0, 10.0, 1.0])]
+    model = ("eight_schools", 4)
+    assert tables.paired(rows, model, "deer_mala", "pymc", "ess_per_s") == 3.0
+    rows[1]["run"] = "another day"
+    assert tables.paired(rows, model, "deer_mala", "pymc", "ess_per_s") is None
+    assert tables.paired(rows, model, "deer_mala", "nutpie", "ess_per_s") is None
+    assert tables.geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+
+
+def test_the_report_shows_all_that_was_measured(tmp_path):
+    timed_out = race_row("numpyro", [1.0], status="timed out (60 s)")
+    timed_out = {k: v for k, v in timed_out.items() if k not in (*race.PAIRED, "each")}
+    rows = {
+        "models": [
+            race_row("deer_mala", [200.0, 300.0, 250.0], us_per_gradient=1.234),
+            race_row("nutpie", [100.0, 100.0, 1000.0]),
+            timed_out,
+        ],
+        "scaling": [
+            {
+                **{"axis": "window", "backend": "jax", "n": 1000, "dimension": 25, "chains": 1},
+                **{"window": w, "transitions_per_s": 1e4 * w, "speed_up": float(w)},
+                **{"sweeps_per_1000": 20.0 * (w > 1), "us_per_state": 1 / w, "device": "cpu"},
+                **{"bound_transitions_per_s": 1e5 * w, "share_of_bound": 0.1},
+                **{"matrix_gflops": 50.0, "bandwidth_gb_s": 10.0},
+            }
+            for w in (1, 16, 64)
+        ],
+        "cold": [{"model": "radon", "sampler": "nutpie", "seconds": 12.5}],
+    }
+    for part, stored in rows.items():
+        report = {**surroundings(), "rows": stored}
+        (tmp_path / f"cpu_{part}.json").write_text(json.dumps(report))
+    lines = write_report(tmp_path, "cpu").read_text().splitlines()
+    assert "| deer_mala | 250 | 1 | 1 | 1 | 1.23 | 1 | 1 | 1 | 500 | 1.004 |  |" in lines
+    assert any(line.startswith("| numpyro | timed out (60 s) | ") for line in lines)
+    assert "| eight_schools, 4 chains | 2 | 1 |" in lines
+    assert "| geometric mean | 2 | 1 |" in lines
+    scaled = "| window | jax | 16 | 1000 | 25 | 1 | 160,000 | 16 | 20 | 0.0625 | 1,600,000 | 0.1 |"
+    assert scaled in lines
+    assert "| radon | nutpie | 12.5 |  |  |  |" in lines
+    for name in ("ess", "speed_up", "sweeps", "cost"):
+        assert (tmp_path / f"cpu_{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert any(f"(cpu_{name}.png)" in line for line in lines)
+
+
+def test_scaling_compares_windows_with_the_sequential_chain_and_the_bound():
+    point = scaling.Point("window", n=30, dimension=3, chains=2, windows=(8,))
+    effort = scaling.Effort(seconds=1e-3, repeats=1, matrix=8, copied=8)
+    rates = Rates(flops=1e9, bandwidth=1e9)
+    single, windowed = scaling.measure(point, effort, rates)
+    assert (single["window"], single["speed_up"], single["sweeps_per_1000"]) == (1, 1.0, 0.0)
+    assert windowed["window"] == 8
+    # Every sweep commits at least one of the window's eight.
+    assert 1000 / 8 <= windowed["sweeps_per_1000"] <= 1000
+    ratio = windowed["transitions_per_s"] / single["transitions_per_s"]
+    assert windowed["speed_up"] == pytest.approx(ratio, rel=1e-2)
+    seconds = 2 / windowed["transitions_per_s"]
+    states = windowed["sweeps_per_1000"] / 1000 * 8 * 2 * 2
+    assert windowed["us_per_state"] == pytest.approx(1e6 * seconds / states, rel=1e-2)
+    bound = rates.seconds(*gradient_work(30, 3, 1 * 2, 8))
+    assert single["bound_transitions_per_s"] == pytest.approx(2 / bound, rel=1e-2)
+
+
+def test_the_bound_is_what_takes_longer():
+    # 4 N D operations a state; the data twice and 4 N numbers a state of 8 bytes.
+    assert gradient_work(100, 10, 5, 8) == (20_000, 8 * (2000 + 2000))
+    assert Rates(flops=1e3, bandwidth=1e3).seconds(20_000, 32_000) == 32.0
+
+
+@pytest.mark.parametrize("name", suites.SUITES)
+@pytest.mark.parametrize("quick", [True, False])
+def test_suites_name_what_there_is(name, quick):
+    suite = suites.SUITES[name](2, None, quick=quick)
+    for each in suite.races:
+        assert each.model in CASES
+        assert set(each.samplers) <= samplers.SAMPLERS.keys()
+    assert set(suite.cold_models) <= CASES.keys()
+    assert suite.races
+    assert suite.points
+
+
+@pytest.mark.parametrize("name", ["german_credit", "horseshoe", "hierarchical_100"])
+def test_models_follow_the_precision_asked_for(name):
+    with pytensor.config.change_flags(floatX="float32"):
+        observed = CASES[name].build().observed_RVs[0]
+    [p] = observed.owner.op.dist_params(observed.owner)
+    assert p.dtype == "float32"
