@@ -33,10 +33,11 @@ def measure_rates(dtype: str, n_matrix: int, n_copied: int) -> Rates:
     n_copied
         Numbers read, and written.
     """
-    matrix = jax.random.normal(jax.random.key(0), (n_matrix, n_matrix), dtype)
-    column = jnp.ones(n_copied, dtype)
-    product = _least(jax.jit(lambda a: a @ a), matrix)
-    copy = _least(jax.jit(lambda x: x + 1), column)
+    with jax.enable_x64(dtype == "float64"):
+        matrix = jax.random.normal(jax.random.key(0), (n_matrix, n_matrix), dtype)
+        column = jnp.ones(n_copied, dtype)
+        product = _least(jax.jit(lambda a: a @ a), matrix)
+        copy = _least(jax.jit(lambda x: x + 1), column)
     return Rates(2 * n_matrix**3 / product, 2 * column.nbytes / copy)
 
 
