@@ -37,7 +37,7 @@ class Case:
 
     def quick(self) -> "Case":
         """A short run, which shows that everything works."""
-        return replace(self, draws=200, tune=200, repeats=1, limit=45.0)
+        return replace(self, draws=200, tune=200, repeats=1, limit=90.0)
 
 
 def four_gaussians() -> pm.Model:
@@ -70,21 +70,21 @@ CASES: dict[str, Case] = {
     "four_gaussians": Case(four_gaussians),
     "german_credit": Case(german_credit),
     "radon": Case(radon),
-    "horseshoe": Case(horseshoe, repeats=2),
+    "horseshoe": Case(horseshoe, repeats=1),
     "stochastic_volatility": Case(stochastic_volatility, repeats=2),
     "hierarchical_100": Case(hierarchical_logistic, repeats=1),
     "logistic_10k": Case(logistic(10_000), draws=300, tune=300, repeats=1),
     "hierarchical_10k": Case(
         partial(hierarchical, 10_000), draws=100, tune=200, chains=2, repeats=1
     ),
-    "logistic_100k": Case(logistic(100_000), draws=100, tune=150, chains=2, repeats=1),
-    "latent_gp_500": Case(
-        partial(latent_gp, 500), draws=50, tune=100, chains=2, repeats=1, limit=90.0
-    ),
+    "logistic_100k": Case(logistic(100_000), draws=60, tune=100, chains=2, repeats=1),
+    "latent_gp_500": Case(partial(latent_gp, 500), draws=50, tune=100, chains=2, repeats=1),
     "hierarchical_100k": Case(partial(hierarchical, 100_000), draws=100, tune=200, repeats=1),
 }
 
 CPU = tuple(name for name in CASES if name != "hierarchical_100k")
+LARGE = ("hierarchical_10k", "logistic_100k", "latent_gp_500")
+"""Of which a CPU takes milliseconds for a gradient: fewer samplers take part."""
 CPU_QUICK = ("eight_schools", "german_credit")
 GPU = ("german_credit", "logistic_10k", "horseshoe", "hierarchical_100k")
 SMALL = tuple(name for name in GPU if name != "hierarchical_100k")

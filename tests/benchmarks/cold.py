@@ -13,7 +13,7 @@ from tests.benchmarks.race import Setting, sampler_task
 from tests.benchmarks.worker import Worker
 
 MODELS = ("eight_schools", "german_credit", "radon")
-SAMPLERS = ("deer_mala", "deer_hmc", "nutpie", "pymc", "numpyro")
+SAMPLERS = ("deer_mala", "deer_hmc", "nutpie")
 QUICK_MODELS, QUICK_SAMPLERS = ("eight_schools",), ("deer_mala", "nutpie")
 LIMIT = 180.0
 

@@ -30,7 +30,8 @@ def ess_by_model(rows: Sequence[Row], file: Path) -> None:
     axis.set_xscale("log")
     axis.set_xlabel("least bulk effective draws a second of sampling")
     axis.grid(axis="x", color="0.9")
-    axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    if samplers:
+        axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     _save(figure, file)
 
 

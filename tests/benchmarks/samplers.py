@@ -154,6 +154,7 @@ CPU = (
     *("deer_mala", "deer_hmc", "deer_sequential"),
     *("pymc", "nutpie", "numpyro", "blackjax_nuts", "blackjax_mala"),
 )
+CPU_LARGE = ("deer_mala", "deer_hmc", "pymc", "nutpie", "numpyro")
 GPU = (
     *("deer_mala", "deer_hmc", "deer_sequential"),
     *("numpyro", "blackjax_nuts", "blackjax_mala", "blackjax_chees"),

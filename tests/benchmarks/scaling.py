@@ -35,6 +35,7 @@ DENSE_UP_TO = 100
 """Dimensions up to which the metric is dense, as it is by default."""
 
 RULE, CURVATURE = "secant", 1.5
+_NEWTON_STEPS, _DIAGONAL_STEPS = 8, 30
 TOLERANCE = {"float64": 1e-6, "float32": 1e-4}
 
 
@@ -238,23 +239,31 @@ def _timed(
 
 def _whitening(features: np.ndarray, y: np.ndarray) -> Metric:
     """Centre at the mode, scales from the curvature there."""
-    dimension = features.shape[1]
-    beta = np.zeros(dimension)
-    dense = dimension <= DENSE_UP_TO
-    # Newton's steps, or those of its diagonal.
-    for _ in range(8 if dense else 30):
-        p = expit(features @ beta)
-        gradient = features.T @ (y - p) - beta
-        weights = p * (1 - p)
-        if dense:
-            precision = np.eye(dimension) + (features.T * weights) @ features
-            beta += np.linalg.solve(precision, gradient)
-        else:
-            variances = 1 / (1 + weights @ features**2)
-            # A diagonal step overshoots where features are correlated by chance.
-            beta += 0.5 * variances * gradient
-    factor = np.linalg.cholesky(np.linalg.inv(precision)) if dense else np.sqrt(variances)
-    return Metric(beta, factor)
+    beta, size = np.zeros(features.shape[1]), features.shape[1]
+    if size <= DENSE_UP_TO:
+        for _ in range(_NEWTON_STEPS):
+            gradient, weights = _derivatives(features, y, beta)
+            beta += np.linalg.solve(_precision(features, weights), gradient)
+        _, weights = _derivatives(features, y, beta)
+        return Metric(beta, np.linalg.cholesky(np.linalg.inv(_precision(features, weights))))
+    for _ in range(_DIAGONAL_STEPS):
+        gradient, weights = _derivatives(features, y, beta)
+        # A diagonal step overshoots where features are correlated by chance.
+        beta += 0.5 * gradient / (1 + weights @ features**2)
+    _, weights = _derivatives(features, y, beta)
+    return Metric(beta, 1 / np.sqrt(1 + weights @ features**2))
+
+
+def _derivatives(
+    features: np.ndarray, y: np.ndarray, beta: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradient of the log-density, and the weights of the observations in its curvature."""
+    p = expit(features @ beta)
+    return features.T @ (y - p) - beta, p * (1 - p)
+
+
+def _precision(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.eye(features.shape[1]) + (features.T * weights) @ features
 
 
 def _short(value: float) -> float:

@@ -60,7 +60,14 @@ def cpu(cores: int, precision: str | None, *, quick: bool) -> Suite:
     return Suite(
         "cpu",
         setting,
-        tuple(Race(name, cases.CASES[name], samplers.CPU) for name in cases.CPU),
+        tuple(
+            Race(
+                name,
+                cases.CASES[name],
+                samplers.CPU_LARGE if name in cases.LARGE else samplers.CPU,
+            )
+            for name in cases.CPU
+        ),
         scaling.CPU,
         scaling.CPU_EFFORT,
         cold.MODELS,
