@@ -140,6 +140,7 @@ SAMPLERS: Mapping[str, Sampler] = {
     "deer_mala": ours("mala"),
     "deer_hmc": ours("hmc"),
     "deer_sequential": ours("mala", window=1),
+    "deer_sequential_numba": ours("mala", window=1, backend="numba"),
     "deer_sequential_jax": ours("mala", window=1, backend="jax"),
     "pymc": pymc_nuts,
     "nutpie": nutpie,
@@ -151,7 +152,7 @@ SAMPLERS: Mapping[str, Sampler] = {
 """By name; ``deer_*`` are ours, ``deer_sequential*`` without windows."""
 
 CPU = (
-    *("deer_mala", "deer_hmc", "deer_sequential"),
+    *("deer_mala", "deer_hmc", "deer_sequential_numba"),
     *("pymc", "nutpie", "numpyro", "blackjax_nuts", "blackjax_mala"),
 )
 CPU_LARGE = ("deer_mala", "deer_hmc", "pymc", "nutpie", "numpyro")

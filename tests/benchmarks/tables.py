@@ -16,7 +16,9 @@ RATIOS: dict[str, tuple[str, str, str]] = {
     "DeerMALA / NumPyro": ("deer_mala", "numpyro", "ess_per_s"),
     "DeerHMC / NumPyro": ("deer_hmc", "numpyro", "ess_per_s"),
     "DeerHMC / BlackJAX": ("deer_hmc", "blackjax_nuts", "ess_per_s"),
-    "sequential / nutpie, time per gradient": ("deer_sequential", "nutpie", "us_per_gradient"),
+    "sequential / nutpie, time per gradient": (
+        *("deer_sequential_numba", "nutpie", "us_per_gradient"),
+    ),
 }
 """Ratios shown: of whom to whom, and of which figure."""
 
