@@ -29,7 +29,7 @@ MODE = "FAST_COMPILE"
 _BLOCK_BYTES = 2**21
 """What the draws of all chains in a block may take, computed values included."""
 
-_BATCH = 256
+_BATCH = 1024
 """Draws for which values are computed in one call, but for large ones."""
 
 
