@@ -262,7 +262,9 @@ def drawn(picture: Callable[..., object], of: Callable[[], object], **arguments:
     return lambda *_: picture(of(), **arguments)
 
 
+@cache
 def in_single_steps() -> DataTree:
+    """Chains without sweeps, and without their warm-up."""
     return pymc_deer.sample(
         2, tune=2, chains=1, model=one_variable(), backend="jax", window=1, quiet=True
     )

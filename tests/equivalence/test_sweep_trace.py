@@ -25,10 +25,14 @@ def solve_of(case: Problem, window: int, rule: Rule) -> TracedSolve:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "rule"),
-    [("mala", "secant"), ("mala", "preconditioned"), ("mala", "exact"), ("hmc", "secant")],
+    ("kernel", "rule", "window"),
+    [
+        ("mala", "secant", 16),
+        pytest.param("mala", "preconditioned", N, marks=pytest.mark.slow),
+        pytest.param("mala", "exact", 16, marks=pytest.mark.slow),
+        pytest.param("hmc", "secant", 16, marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("window", [16, N])
 def test_sweeps_are_those_of_the_compiled_loop(kernel: Kernel, rule: Rule, window: int) -> None:
     case = problem("eight_schools", kernel)
     tape = case.tape(N, seed=2)
