@@ -1,30 +1,28 @@
 """A solve kept sweep by sweep, to look at: what each sweep guessed, and by how much it was wrong.
 
-The compiled loops keep nothing of a sweep but what it commits. Here the sweep's graph, the one that
-they are compiled around, is called from Python by PyTensor's own linker, window after window.
+The compiled loops keep nothing of a sweep but what it commits. Here the sweep that they are made
+around is called from Python, window after window.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pytensor
 from pymc.model import Model, modelcontext
 
 from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends import resolve_backend
-from pymc_deer.backends.base import Run
+from pymc_deer.backends.base import Run, Solver
 from pymc_deer.backends.trajectory import Noise
-from pymc_deer.batch import BATCHINGS, Batching
-from pymc_deer.calibration import Pilot
-from pymc_deer.density import Density, build_density, continuous_variables
+from pymc_deer.batch import BATCHINGS
+from pymc_deer.density import build_density, continuous_variables
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.options import HMCOptions, Options, is_integer
 from pymc_deer.prepare import prepare, warmed_up
 from pymc_deer.status import invalid_option
 from pymc_deer.stretch import Streams
-from pymc_deer.sweep import SweepSpec, build_sweep
 
 _OPTIONS: dict[str, type[Options]] = {kind.kernel: kind for kind in (Options, HMCOptions)}
 
@@ -138,81 +136,78 @@ def trace_sweeps(
     chosen = continuous_variables(context, "trace_sweeps")
     density = build_density(context, chosen, options.hvp)
     backend = resolve_backend(options.backend)
-    solver = prepare(options, density, context, backend, alone=True).solver
-    with solver.one_blas_thread():
-        pilot = warmed_up(options, solver, context, context.initial_point())
-    streams = Streams.spawn(np.random.default_rng(random_seed))
-    tape = streams.tape(n, density.size, pilot.tuning)
-    exact = solver.run(Run(pilot.z, tape, pilot.tuning, streams.probes), pilot.params)
-    noise = Noise.of(tape, pilot.tuning.step_size, density.dtype)
+    alone = prepare(options, density, context, backend, alone=True).solver
+    with alone.one_blas_thread():
+        pilot = warmed_up(options, alone, context, context.initial_point())
     window = n if asked.window == "auto" else min(n, int(asked.window))
-    solve = TracedSolve(density, solver.spec, pilot, noise, window, solver.plan.tol)
+    solver = alone.with_plan(replace(alone.plan, window=window))
+    streams = Streams.spawn(np.random.default_rng(random_seed))
+    with solver.one_blas_thread():
+        # The last windows reach behind the end.
+        tape = streams.tape(n + window, density.size, pilot.tuning)
+        run = Run(pilot.z, tape, pilot.tuning, streams.probes)
+        exact = alone.run(run, pilot.params)[:n]
+        kept = TracedSolve(solver, run, pilot.params).traced(n)
     rate = float(acceptance_rates(exact.log_alpha).mean())
-    return SweepTrace(exact.z, *solve.traced(streams.probes), window, solve.tol, rate)
+    return SweepTrace(exact.z, *kept, window, solver.plan.tol, rate)
 
 
 @dataclass(frozen=True)
 class TracedSolve:
-    """A chain to solve sweep by sweep, from where its pilot ended."""
+    """A chain to solve sweep by sweep: its solver, and what it was asked for."""
 
-    density: Density
-    spec: SweepSpec
-    pilot: Pilot
-    noise: Noise
-    window: int
-    tol: float
+    solver: Solver
+    run: Run
+    params: Sequence[np.ndarray]
 
-    def traced(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All that is kept of the sweeps: states, residuals, and numbers of committed steps."""
-        # Nothing is compiled, neither the sweep nor what its Ops hold, which happens at first call.
-        with pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
-            try:
-                return self._traced(_compiled(self.density, self.spec, BATCHINGS[0]), rng)
-            except Exception:  # noqa: BLE001 - as on backends, the other form may work
-                return self._traced(_compiled(self.density, self.spec, BATCHINGS[1]), rng)
+    def traced(self, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """States, residuals and numbers of committed steps of the first n transitions."""
+        vectorized, mapped = (partial(self.solver.sweep_alone, form) for form in BATCHINGS)
+        try:
+            return self._traced(vectorized(), n)
+        except Exception:  # noqa: BLE001 - as in the compiled loops, the other form may work
+            return self._traced(mapped(), n)
 
     def _traced(
-        self, sweep: Callable[..., Any], rng: np.random.Generator
+        self, sweep: Callable[..., Any], n: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        n, size, dtype = len(self.noise.log_u), self.density.size, self.density.dtype
-        start = self.pilot.z.astype(dtype)
-        known = np.full((n, size), np.nan, dtype)
-        known[: self.window] = start
-        memory = np.full((n, self.spec.memory_size(size)), np.nan, dtype)
+        solver, window = self.solver, self.solver.plan.window
+        size, dtype = solver.density.size, solver.density.dtype
+        tape = Noise.of(self.run.tape, self.run.tuning.step_size, dtype)
+        start, constant = self.run.start.astype(dtype), self._constant
+        known = np.full((n + window, size), np.nan, dtype)
+        known[:window] = start
+        memory = np.full((n + window, solver.spec.memory_size(size)), np.nan, dtype)
         states, residuals, committed = [known], [], [0]
         while (done := committed[-1]) < n:
-            window = slice(done, min(n, done + self.window))
-            guess, noise = known[window], self.noise.part(window)
-            arguments = (noise.xi, noise.log_u, self._probes(len(guess), rng), *noise[2:])
-            solved, memory[window], found, *_, k = sweep(
-                guess, memory[window], start, *arguments, *self._constant
+            rows = slice(done, done + window)
+            guess, noise = known[rows], tape.part(rows)
+            arguments = (noise.xi, noise.log_u, self._probes(), noise.step_sizes, noise.n_leapfrog)
+            solved, memory[rows], found, *_, k = sweep(
+                guess, memory[rows], start, *arguments, *constant
             )
-            residuals.append(np.full(n, np.nan))
-            residuals[-1][window] = np.abs(found - guess).max(axis=1)
-            committed.append(done + int(k))
+            residuals.append(np.full(n + window, np.nan))
+            residuals[-1][rows] = np.abs(found - guess).max(axis=1)
+            committed.append(min(n, done + int(k)))
             start, known = found[k - 1], known.copy()
-            known[window] = np.concatenate([found[:k], solved[k:]])
+            known[rows] = np.concatenate([found[:k], solved[k:]])
             # Slide: the guess for steps not seen before is where the window ends now.
-            known[window.stop : committed[-1] + self.window] = solved[-1]
+            known[rows.stop : done + int(k) + window] = solved[-1]
             states.append(known)
-        return np.stack(states), np.stack(residuals), np.array(committed)
+        return np.stack(states)[:, :n], np.stack(residuals)[:, :n], np.array(committed)
 
     @property
     def _constant(self) -> tuple[np.ndarray, ...]:
         """Arguments that all sweeps have in common."""
-        dtype, tuning = self.density.dtype, self.pilot.tuning
-        bounds = (np.asarray(value, dtype) for value in (tuning.curvature, self.tol))
-        metric = tuning.metric.astype(dtype).arrays
-        return (*bounds, np.zeros(2, int), *metric, *self.pilot.params)
+        dtype, tuning = self.solver.density.dtype, self.run.tuning
+        bounds = (tuning.curvature, self.solver.plan.tol)
+        blocking = np.array([self.solver.plan.window, 1])
+        arrays = (*tuning.metric.astype(dtype).arrays, *self.params)
+        return (*(np.asarray(value, dtype) for value in bounds), blocking, *arrays)
 
-    def _probes(self, width: int, rng: np.random.Generator) -> np.ndarray:
-        size, dtype = self.density.size, self.density.dtype
-        if self.spec.rule == "exact":
-            return unit_probes(size, dtype)
-        shape = (width, self.spec.n_probes(size), size)
-        return rng.choice([-1.0, 1.0], shape).astype(dtype)
-
-
-def _compiled(density: Density, spec: SweepSpec, batching: Batching) -> Callable[..., Any]:
-    program = build_sweep(density, spec, batching)
-    return pytensor.function(program.inputs, program.outputs, on_unused_input="ignore")
+    def _probes(self) -> np.ndarray:
+        density, spec = self.solver.density, self.solver.spec
+        if spec.rule == "exact":
+            return unit_probes(density.size, density.dtype)
+        shape = (self.solver.plan.window, spec.n_probes(density.size), density.size)
+        return self.run.probe_rng.choice([-1.0, 1.0], shape).astype(density.dtype)

@@ -1,45 +1,52 @@
 """What is kept of each sweep is what the compiled loops do, and what plain NumPy finds."""
 
+from typing import Any
+
 import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_deer import reference, sweep_trace
-from pymc_deer.backends.trajectory import Noise
-from pymc_deer.calibration import Pilot
+from pymc_deer import reference
+from pymc_deer.backends.base import Run
+from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.batch import Batching
 from pymc_deer.jacobian import Rule
+from pymc_deer.options import BackendName
 from pymc_deer.sweep import Kernel
 from pymc_deer.sweep_trace import SweepTrace, TracedSolve, trace_sweeps
 from tests.equivalence.problems import Problem, problem
 from tests.support import BACKENDS
 
 N = 100
-TOL = 1e-6
 
 
-def solve_of(case: Problem, window: int, rule: Rule) -> TracedSolve:
-    spec = case.solver(BACKENDS[0], window, rule).spec
-    pilot = Pilot(case.start, case.tuning, case.params)
-    noise = Noise.of(case.tape(N, seed=2), case.tuning.step_size, case.density.dtype)
-    return TracedSolve(case.density, spec, pilot, noise, window, TOL)
+def traced(case: Problem, backend: BackendName, window: int, rule: Rule) -> Any:
+    """States, residuals and numbers of committed steps."""
+    run = Run(case.start, case.tape(N + window, seed=2), case.tuning, np.random.default_rng(5))
+    return TracedSolve(case.solver(backend, window, rule), run, case.params).traced(N)
+
+
+SLOW = pytest.mark.slow
+CASES = [
+    pytest.param("mala", "secant", 16, "jax"),
+    pytest.param("mala", "preconditioned", N, "jax", marks=SLOW),
+    pytest.param("mala", "exact", 16, "jax", marks=SLOW),
+    pytest.param("hmc", "secant", 16, "jax", marks=SLOW),
+    pytest.param("mala", "secant", 16, "numba", marks=SLOW),
+]
 
 
 @pytest.mark.parametrize(
-    ("kernel", "rule", "window"),
-    [
-        ("mala", "secant", 16),
-        pytest.param("mala", "preconditioned", N, marks=pytest.mark.slow),
-        pytest.param("mala", "exact", 16, marks=pytest.mark.slow),
-        pytest.param("hmc", "secant", 16, marks=pytest.mark.slow),
-    ],
+    ("kernel", "rule", "window", "backend"), [c for c in CASES if c.values[-1] in BACKENDS]
 )
-def test_sweeps_are_those_of_the_compiled_loop(kernel: Kernel, rule: Rule, window: int) -> None:
+def test_sweeps_are_those_of_the_compiled_loop(
+    single_threaded: None, kernel: Kernel, rule: Rule, window: int, backend: BackendName
+) -> None:
     case = problem("eight_schools", kernel)
-    tape = case.tape(N, seed=2)
-    solved = case.run(case.solver(BACKENDS[0], window, rule), tape)
-    states, residuals, committed = solve_of(case, window, rule).traced(np.random.default_rng(0))
+    solved = case.run(case.solver(backend, window, rule), case.tape(N, seed=2))
+    states, residuals, committed = traced(case, backend, window, rule)
     assert np.abs(states[-1] - solved.z).max() < 1e-9
-    # JAX keeps its last window full with noise that is thrown away, and may need one sweep less.
+    # What lies behind the end in the last windows is other noise.
     assert abs(len(residuals) - solved.n_sweeps) <= 1
     assert committed[0] == 0
     assert committed[-1] == N
@@ -49,7 +56,7 @@ def test_sweeps_are_those_of_the_compiled_loop(kernel: Kernel, rule: Rule, windo
 def test_residuals_are_what_transitions_of_the_guess_differ_by() -> None:
     case, window = problem("eight_schools"), 16
     tape = case.tape(N, seed=2)
-    states, residuals, committed = solve_of(case, window, "secant").traced(np.random.default_rng(0))
+    states, residuals, committed = traced(case, "jax", window, "secant")
     for k, done in enumerate(committed[:-1]):
         seen = range(done, min(N, done + window))
         before = np.vstack([case.start, states[k]])
@@ -66,10 +73,19 @@ def test_residuals_are_what_transitions_of_the_guess_differ_by() -> None:
 
 
 def test_batches_and_single_states_give_one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    solve = solve_of(problem("eight_schools"), 16, "stochastic")
-    batched = solve.traced(np.random.default_rng(5))
-    monkeypatch.setattr(sweep_trace, "BATCHINGS", ("mapped", "mapped"))
-    mapped = solve.traced(np.random.default_rng(5))
+    arguments = problem("eight_schools"), "jax", 16, "secant"
+    batched = traced(*arguments)
+    compile_sweep, asked = JaxSolver.sweep_alone, []
+
+    def refused(self: JaxSolver, batching: Batching) -> Any:
+        asked.append(batching)
+        if batching == "vectorized":
+            raise NotImplementedError
+        return compile_sweep(self, batching)
+
+    monkeypatch.setattr(JaxSolver, "sweep_alone", refused)
+    mapped = traced(*arguments)
+    assert asked == ["vectorized", "mapped"]
     for one, other in zip(batched, mapped, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-9)
 
@@ -86,8 +102,13 @@ def trace(model: pm.Model, **options: object) -> SweepTrace:
     return trace_sweeps(60, model=model, backend="jax", step_size=0.8, **options)
 
 
-def test_a_trace_ends_at_the_sequential_chain(model: pm.Model) -> None:
-    whole = trace(model)
+@pytest.fixture(scope="module")
+def whole(model: pm.Model) -> SweepTrace:
+    """In one window, which is no wider than the chain."""
+    return trace(model, window=1000)
+
+
+def test_a_trace_ends_at_the_sequential_chain(whole: SweepTrace) -> None:
     assert (whole.n_transitions, whole.window, whole.tol) == (60, 60, 1e-6)
     assert whole.states.shape == (whole.n_sweeps + 1, 60, 3)
     assert np.ptp(whole.states[0], axis=0).max() == 0
@@ -98,28 +119,27 @@ def test_a_trace_ends_at_the_sequential_chain(model: pm.Model) -> None:
         assert (whole.errors[k, :n] < 1e-4).all()
 
 
-def test_what_steers_sweeps_leaves_the_states(model: pm.Model) -> None:
-    whole = trace(model)
-    for options in (
-        {"window": 20},
-        {"curvature": 3.0, "jacobian": "preconditioned"},
-        {"jacobian": "stochastic", "probes": 2},
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"window": 20, "curvature": 3.0},
         {"max_sweeps": 1},
-    ):
-        other = trace(model, **options)
-        assert np.abs(other.exact - whole.exact).max() < 1e-9
-        assert other.errors[-1].max() < 1e-4
-        same = np.array_equal(other.committed, whole.committed)
-        assert same == ("max_sweeps" in options)
+        pytest.param({"jacobian": "stochastic", "probes": 2}, marks=pytest.mark.slow),
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_steers_sweeps_leaves_the_states(
+    model: pm.Model, whole: SweepTrace, options: dict[str, object]
+) -> None:
+    other = trace(model, **options)
+    assert np.abs(other.exact - whole.exact).max() < 1e-9
+    assert other.errors[-1].max() < 1e-4
+    same = np.array_equal(other.committed, whole.committed)
+    assert same == ("max_sweeps" in options)
 
 
-def test_seeds_and_kernels_make_other_chains(model: pm.Model) -> None:
-    whole = trace(model)
-    assert np.array_equal(trace(model).states, whole.states, equal_nan=True)
-    for other in (trace(model, random_seed=1), trace(model, kernel="hmc", n_leapfrog=2)):
-        assert np.abs(other.exact - whole.exact).max() > 0.1
-        assert other.errors[-1].max() < 1e-4
-
-
-def test_windows_are_no_wider_than_the_chain(model: pm.Model) -> None:
-    assert trace(model, window=1000).window == 60
+def test_seeds_and_kernels_make_other_chains(model: pm.Model, whole: SweepTrace) -> None:
+    other = trace(model, random_seed=1, kernel="hmc", n_leapfrog=2)
+    assert np.abs(other.exact - whole.exact).max() > 0.1
+    assert other.errors[-1].max() < 1e-4
+    assert other.acceptance_rate != whole.acceptance_rate
