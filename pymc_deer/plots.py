@@ -251,7 +251,7 @@ def plot_profile(profile: Profile, *, figsize: tuple[float, float] | None = None
     Returns
     -------
     matplotlib.figure.Figure
-        Widths that were not measured are left out.
+        A cross at the bottom is a width that was not measured, or given up; `profile` says why.
 
     Raises
     ------
@@ -270,11 +270,19 @@ def plot_profile(profile: Profile, *, figsize: tuple[float, float] | None = None
     costs = profile.to_dataframe()
     for ax, (name, label) in zip(axes, labels.items(), strict=True):
         for (backend, device), rows in costs.groupby(["backend", "device"], sort=False):
-            ax.plot(rows["window"], rows[name], marker="o", label=f"{backend}, {device}")
+            [line] = ax.plot(rows["window"], rows[name], marker="o", label=f"{backend}, {device}")
+            missing = rows["window"][rows[name].isna()]
+            at_the_bottom = {"transform": ax.get_xaxis_transform(), "in_layout": False}
+            crosses = {"color": line.get_color(), "linestyle": "", "marker": "x"}
+            ax.plot(missing, np.full(len(missing), 0.03), **crosses, **at_the_bottom)
         ax.set(xlabel="window (1 is step by step)", yscale="log")
+        decades = np.log10(costs[name].agg(["min", "max"]))
+        if decades.notna().all():
+            ax.set_ylim(10 ** np.floor(decades["min"] - 1e-3), 10 ** np.ceil(decades["max"] + 1e-3))
         ax.set_title(label, fontsize="medium", loc="left")
         _count_in_twos(ax, costs["window"].unique())
         ax.spines[["top", "right"]].set_visible(False)
+    axes[0].plot([], [], "x", color="black", label="not measured")
     axes[0].legend(fontsize="small")
     return figure
 
