@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _MOST_NAMED = 8
 """Chains that a legend has room for."""
 
+_SMOOTHED = {"acceptance_rate": 25}
+"""Statistics that scatter from draw to draw, and draws to take the mean of."""
+
 _DONE = "C2"
 _WIDTH = 8.0
 _PANEL = 1.9
@@ -205,7 +208,8 @@ def plot_tuning(idata: DataTree, *, figsize: tuple[float, float] | None = None) 
     Returns
     -------
     matplotlib.figure.Figure
-        A line for each chain, and the acceptance rate aimed at where `pymc_deer.sample` noted it.
+        A line for each chain. Acceptance rates of single draws are points, over which the lines are
+        means of the last 25. The rate aimed at is drawn where `pymc_deer.sample` noted it.
 
     Raises
     ------
@@ -228,12 +232,13 @@ def plot_tuning(idata: DataTree, *, figsize: tuple[float, float] | None = None) 
     }
     figure, axes = _panels(len(labels), figsize or (_WIDTH, 0.7 + _PANEL * len(labels)))
     for ax, (name, label) in zip(axes, labels.items(), strict=True):
-        _draw_chains(ax, stats[name], label)
+        _draw_chains(ax, stats[name], label, smoothed=_SMOOTHED.get(name, 1))
     axes[0].set_yscale("log")
     target = json.loads(stats.attrs.get("deer_options", "{}")).get("target_accept")
     if target is not None:
-        axes[1].axhline(target, color="black", linestyle="--", linewidth=1, label="target")
-        axes[1].legend(fontsize="small", loc="lower right")
+        line = axes[1].axhline(target, color="black", linestyle="--", linewidth=1, label="target")
+        axes[1].legend(handles=[line], fontsize="small", loc="lower right")
+    axes[2].set_ylim(bottom=0)
     _finish_draws(axes)
     return figure
 
@@ -287,10 +292,14 @@ def plot_profile(profile: Profile, *, figsize: tuple[float, float] | None = None
     return figure
 
 
-def _draw_chains(ax: "Axes", values: Any, label: str) -> None:
-    """A line for each chain."""
+def _draw_chains(ax: "Axes", values: Any, label: str, smoothed: int = 1) -> None:
+    """A line for each chain, of means over so many draws, with the draws themselves as points."""
     for one in values.transpose("chain", "draw"):
-        ax.plot(one["draw"], one, linewidth=1, alpha=0.8, label=f"chain {one['chain'].item()}")
+        means = one.rolling(draw=smoothed, min_periods=1).mean()
+        name = f"chain {one['chain'].item()}"
+        [line] = ax.plot(one["draw"], means, linewidth=1, alpha=0.8, label=name)
+        if smoothed > 1:
+            ax.plot(one["draw"], one, ".", color=line.get_color(), markersize=2, alpha=0.2)
     ax.set_ylabel(label, fontsize=9)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.figure import Figure
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer.cost_shares import Work
 from pymc_deer.plots import (
@@ -205,8 +205,16 @@ def test_tuning_shows_warmup_alone() -> None:
     figure, draws = plot_tuning(data), np.arange(-TUNE, 0)
     drawn = [lines(figure, panel) for panel in range(3)]
     assert_array_equal(drawn[1].pop("target")[1], [0.65, 0.65])
-    for panel, name in enumerate(("step_size", "acceptance_rate", "curvature")):
+    for panel, name in ((0, "step_size"), (2, "curvature")):
         assert_chains(drawn[panel], warmup[name].values, draws)
+    rates = warmup["acceptance_rate"].values
+    so_far = np.cumsum(rates, axis=1) / np.arange(1, TUNE + 1)
+    for (x, y), expected in zip(drawn[1].values(), so_far, strict=True):
+        assert_array_equal(x, draws)
+        assert_allclose(y, expected)
+    points = [line for line in figure.axes[1].get_lines() if line.get_marker() == "."]
+    for line, expected in zip(points, rates, strict=True):
+        assert_array_equal(line.get_xydata(), np.stack([draws, expected], axis=1))
 
 
 def test_many_chains_have_no_legend() -> None:
