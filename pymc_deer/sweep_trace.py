@@ -14,7 +14,7 @@ from pymc.model import Model, modelcontext
 
 from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends import resolve_backend
-from pymc_deer.backends.base import Run, Solver
+from pymc_deer.backends.base import Request, Solver
 from pymc_deer.backends.trajectory import Noise
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.density import build_density, continuous_variables
@@ -101,8 +101,8 @@ def trace_sweeps(
         Of the transitions.
     **deer_options
         Arguments of :class:`DeerMALA` or :class:`DeerHMC`. Left open, `window` is n, `jacobian`
-        ``"secant"`` and `curvature` 1.5. `noise` is the host's, and no sweep is refused, whatever
-        `max_sweeps` says.
+        ``"secant"``, `curvature` 1.5 and `backend` JAX. `noise` is the host's, and no sweep is
+        refused, whatever `max_sweeps` says.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def trace_sweeps(
     >>> from pymc_deer import trace_sweeps
     >>> with pm.Model():
     ...     x = pm.Normal("x", 1.0, 2.0)
-    ...     trace = trace_sweeps(100, window=50, backend="jax")
+    ...     trace = trace_sweeps(100, window=50)
     >>> trace.residuals.shape == (trace.n_sweeps, 100)
     True
     >>> bool(trace.errors[-1].max() < 1e-5)
@@ -135,7 +135,8 @@ def trace_sweeps(
     context: Any = modelcontext(model)
     chosen = continuous_variables(context, "trace_sweeps")
     density = build_density(context, chosen, options.hvp)
-    backend = resolve_backend(options.backend)
+    # In one process, and for a few sweeps: what compiles in seconds.
+    backend = resolve_backend("jax" if options.backend == "auto" else options.backend)
     alone = prepare(options, density, context, backend, alone=True).solver
     with alone.one_blas_thread():
         pilot = warmed_up(options, alone, context, context.initial_point())
@@ -145,19 +146,19 @@ def trace_sweeps(
     with solver.one_blas_thread():
         # The last windows reach behind the end.
         tape = streams.tape(n + window, density.size, pilot.tuning)
-        run = Run(pilot.z, tape, pilot.tuning, streams.probes)
-        exact = alone.run(run, pilot.params)[:n]
-        kept = TracedSolve(solver, run, pilot.params).traced(n)
+        request = Request(pilot.z, tape, pilot.tuning, streams.probes)
+        exact = alone.run(request, pilot.params)[:n]
+        kept = TracedSolve(solver, request, pilot.params).traced(n)
     rate = float(acceptance_rates(exact.log_alpha).mean())
     return SweepTrace(exact.z, *kept, window, solver.plan.tol, rate)
 
 
 @dataclass(frozen=True)
 class TracedSolve:
-    """A chain to solve sweep by sweep: its solver, and what it was asked for."""
+    """A chain to solve sweep by sweep: its solver, and what it is asked for."""
 
     solver: Solver
-    run: Run
+    request: Request
     params: Sequence[np.ndarray]
 
     def traced(self, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -173,8 +174,8 @@ class TracedSolve:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         solver, window = self.solver, self.solver.plan.window
         size, dtype = solver.density.size, solver.density.dtype
-        tape = Noise.of(self.run.tape, self.run.tuning.step_size, dtype)
-        start, constant = self.run.start.astype(dtype), self._constant
+        tape = Noise.of(self.request.tape, self.request.tuning.step_size, dtype)
+        start, constant = self.request.start.astype(dtype), self._constant
         known = np.full((n + window, size), np.nan, dtype)
         known[:window] = start
         memory = np.full((n + window, solver.spec.memory_size(size)), np.nan, dtype)
@@ -199,7 +200,7 @@ class TracedSolve:
     @property
     def _constant(self) -> tuple[np.ndarray, ...]:
         """Arguments that all sweeps have in common."""
-        dtype, tuning = self.solver.density.dtype, self.run.tuning
+        dtype, tuning = self.solver.density.dtype, self.request.tuning
         bounds = (tuning.curvature, self.solver.plan.tol)
         blocking = np.array([self.solver.plan.window, 1])
         arrays = (*tuning.metric.astype(dtype).arrays, *self.params)
@@ -210,4 +211,4 @@ class TracedSolve:
         if spec.rule == "exact":
             return unit_probes(density.size, density.dtype)
         shape = (self.solver.plan.window, spec.n_probes(density.size), density.size)
-        return self.run.probe_rng.choice([-1.0, 1.0], shape).astype(density.dtype)
+        return self.request.probe_rng.choice([-1.0, 1.0], shape).astype(density.dtype)

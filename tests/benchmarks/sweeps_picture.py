@@ -14,9 +14,7 @@ PICTURE = Path(__file__).parents[2] / "docs" / "images" / "sweeps.png"
 
 def main() -> None:
     """Draw the picture and write it."""
-    trace = trace_sweeps(
-        200, model=eight_schools(), step_size=0.7, jacobian="preconditioned", backend="jax"
-    )
+    trace = trace_sweeps(200, model=eight_schools(), step_size=0.7)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     plot_guesses(trace).savefig(PICTURE, dpi=150)
     print(f"Written to {PICTURE}")

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 from pymc_deer import reference
-from pymc_deer.backends.base import Run
+from pymc_deer.backends.base import Request
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.batch import Batching
 from pymc_deer.jacobian import Rule
@@ -22,8 +22,10 @@ N = 100
 
 def traced(case: Problem, backend: BackendName, window: int, rule: Rule) -> Any:
     """States, residuals and numbers of committed steps."""
-    run = Run(case.start, case.tape(N + window, seed=2), case.tuning, np.random.default_rng(5))
-    return TracedSolve(case.solver(backend, window, rule), run, case.params).traced(N)
+    request = Request(
+        case.start, case.tape(N + window, seed=2), case.tuning, np.random.default_rng(5)
+    )
+    return TracedSolve(case.solver(backend, window, rule), request, case.params).traced(N)
 
 
 SLOW = pytest.mark.slow
@@ -99,7 +101,7 @@ def model() -> pm.Model:
 
 
 def trace(model: pm.Model, **options: object) -> SweepTrace:
-    return trace_sweeps(60, model=model, backend="jax", step_size=0.8, **options)
+    return trace_sweeps(60, model=model, step_size=0.8, **options)
 
 
 @pytest.fixture(scope="module")
