@@ -373,6 +373,13 @@ class Solver(ABC):
         return _MATRIX_GAIN if largest >= _CACHE else _CACHED_GAIN
 
     @abstractmethod
+    def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
+        """A sweep over one window, compiled without the loop, from and to NumPy arrays.
+
+        Arguments and results are those of :func:`~pymc_deer.sweep.build_sweep`.
+        """
+
+    @abstractmethod
     def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         """Fill the buffers by sweeps; (transitions committed, sweeps used) of each chain.
 
