@@ -14,6 +14,16 @@ from pymc_deer.mala import DeerMALA
 from pymc_deer.profiling import profile
 from pymc_deer.resuming import resume
 from pymc_deer.sampling import sample
+from pymc_deer.sweep_trace import SweepTrace, trace_sweeps
 
 __version__ = version("pymc-deer")
-__all__ = ["DeerHMC", "DeerMALA", "__version__", "profile", "resume", "sample"]
+__all__ = [
+    "DeerHMC",
+    "DeerMALA",
+    "SweepTrace",
+    "__version__",
+    "profile",
+    "resume",
+    "sample",
+    "trace_sweeps",
+]

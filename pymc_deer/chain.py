@@ -6,7 +6,6 @@ the same stretch can be solved again and taken up in the middle.
 """
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -171,9 +170,11 @@ class Chain:
         """Fix what was tuned, whether or not all draws of warm-up were asked for."""
         if self.record.n_tune_left:
             self._commit(self.record.handed_out)
-            self.record.n_tune_left = 0
+            self.record = duplicate(self.record, n_tune_left=0)
         if not self.record.warmup.finished:
-            self.record.warmup.finish()
+            warmup = self.record.warmup.copy()
+            warmup.finish()
+            self.record = duplicate(self.record, warmup=warmup)
 
     def begin_stretch(self, calls: int, *, tuning: bool) -> Task:
         """The next stretch, for a caller that takes all of its draws.
@@ -181,7 +182,8 @@ class Chain:
         It is as long as `calls` that each solve :attr:`draws_at_once`, and is solved in such calls:
         so their number leaves no trace in the states.
         """
-        self.record.stretch_draws = self._choose_length(tuning, calls)
+        n_draws = self._choose_length(tuning, calls)
+        self.record = duplicate(self.record, stretch_draws=n_draws)
         return self.task()
 
     @property
@@ -217,7 +219,7 @@ class Chain:
         elif solved.trajectory.n_fallback:
             record.narrowing += 1
         if record.warmup.finished:
-            record.kept = deepcopy(record.kept)
+            record.kept = record.kept.copy()
             record.kept.add(solved.draws[:n])
         self.record, self._solved = record, None
 

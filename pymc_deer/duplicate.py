@@ -20,5 +20,5 @@ def duplicate[T](state: T, **changes: Any) -> T:
     Place(x=1.0, y=3.0)
     """
     other = object.__new__(type(state))
-    vars(other).update(vars(state) | changes)
+    object.__setattr__(other, "__dict__", vars(state) | changes)
     return other

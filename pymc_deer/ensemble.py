@@ -43,7 +43,7 @@ class Ensemble:
 
     @property
     def records(self) -> list[ChainRecord]:
-        """From these the ensemble can go on."""
+        """From these the ensemble can go on; what comes after does not change them."""
         return [chain.record for chain in self.chains]
 
     def begin(self, starts: Sequence[np.ndarray], params: Sequence[np.ndarray]) -> None:

@@ -51,7 +51,6 @@ class MemoryRecorder(Recorder):
         self._traces = _traces(values, settings.tune + settings.draws)
 
     def finished(self, ending: Ending) -> DataTree:
-        self.flush()
         for trace in self._traces:
             trace.end(self.n_done)
         idata = inference_data(

@@ -78,7 +78,7 @@ class Moments:
         return _variance(self.g_scatter, largest, self.count)
 
     def _square(self, shift: np.ndarray) -> np.ndarray:
-        return shift**2 if self.z_scatter.ndim == 1 else np.outer(shift, shift)
+        return shift**2 if self.z_scatter.ndim == 1 else shift[:, None] * shift
 
 
 def estimate_metric(moments: Moments, old: Metric) -> Metric:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pymc_deer.duplicate import duplicate
+
 _MOST_BATCHES = 40
 _MOST_WATCHED = 4000
 
@@ -69,18 +71,24 @@ class BatchMeans:
     sums: list[np.ndarray] = field(default_factory=list)
     squares: np.ndarray | float = 0.0
 
+    def copy(self) -> "BatchMeans":
+        """One to which rows can be added without this one's knowing."""
+        return duplicate(self, sums=list(self.sums))
+
     def add(self, rows: np.ndarray) -> None:
         """Take in the next rows, shape (n, D)."""
         rows = watched(rows).astype(float)
         self.squares = self.squares + (rows**2).sum(axis=0)
         while len(rows):
+            # As many as there is room for in batches of this length.
+            some, rows = np.split(rows, [_MOST_BATCHES * self.length - self.count])
             begun = self.count % self.length
-            batch, rows = np.split(rows, [self.length - begun])
+            firsts = np.maximum(np.arange(-begun, len(some), self.length), 0)
+            sums = list(np.add.reduceat(some, firsts, axis=0))
             if begun:
-                self.sums[-1] = self.sums[-1] + batch.sum(axis=0)
-            else:
-                self.sums.append(batch.sum(axis=0))
-            self.count += len(batch)
+                self.sums[-1] = self.sums[-1] + sums.pop(0)
+            self.sums += sums
+            self.count += len(some)
             if self.count == _MOST_BATCHES * self.length:
                 self.sums = [a + b for a, b in zip(self.sums[::2], self.sums[1::2], strict=True)]
                 self.length *= 2

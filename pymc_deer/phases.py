@@ -10,6 +10,8 @@ PHASES = ("compile", "warmup", "sampling", "recording")
 class Phases:
     """Seconds by phase: ``compile``, ``warmup``, ``sampling`` and ``recording``.
 
+    Draws are recorded while the next are made: ``recording`` is what these had to wait for it.
+
     Parameters
     ----------
     before

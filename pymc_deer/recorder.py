@@ -1,8 +1,9 @@
 """Draws of whole stretches, with everything computed from them, a block at a time."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from pytensor.graph.replace import graph_replace, vectorize_graph
 from xarray import DataTree
 
 from pymc_deer.batches import in_batches
+from pymc_deer.beside import Beside
 from pymc_deer.chain import ChainRecord
 from pymc_deer.density import Layout
 from pymc_deer.stats import STATS
@@ -27,7 +29,7 @@ MODE = "FAST_COMPILE"
 _BLOCK_BYTES = 2**21
 """What the draws of all chains in a block may take, computed values included."""
 
-_BATCH = 256
+_BATCH = 1024
 """Draws for which values are computed in one call, but for large ones."""
 
 
@@ -171,6 +173,8 @@ class _Waiting:
 class Recorder(ABC):
     """Takes draws, a stretch of all chains at a time, and writes them in blocks.
 
+    It does so in a thread: while a block is computed and written, the next draws are made.
+
     Parameters
     ----------
     values
@@ -185,10 +189,11 @@ class Recorder(ABC):
         self.values = values
         self._keeps_warmup = keeps_warmup
         self._waiting = _Waiting(first)
+        self._beside = Beside()
 
     @property
     def n_done(self) -> int:
-        """Draws of each chain that are written, or not to be: those of warm-up included."""
+        """Draws of each chain that are handed over, or not to be: those of warm-up included."""
         return self._waiting.first
 
     def record(
@@ -206,26 +211,38 @@ class Recorder(ABC):
             self._waiting = _Waiting(waiting.end + len(stretches[0]))
             return
         if waiting.pieces and waiting.pieces[0].tuning != tuning:
-            self.flush()
+            self._hand_over(self._write_all)
             waiting = self._waiting
         waiting.pieces.append(Piece.of(waiting.end, stretches, tuning=tuning))
         if waiting.end - waiting.first >= self.values.rows_per_block:
-            self.flush()
+            self._hand_over(self._write_all)
 
     def flush(self) -> None:
-        """Write what waits. Interrupted, it begins again at the same draw."""
+        """Have all draws written."""
+        self._hand_over(self._write_all)
+        self._beside.wait()
+
+    def close(self) -> None:
+        """Give back what was taken from the system, however the run has ended."""
+        self._beside.close()
+
+    def _hand_over(self, take: Callable[[Sequence[Piece]], None]) -> None:
+        """Have the pieces that wait taken in the thread.
+
+        Interrupted, they are handed over again, and written to the same places.
+        """
         waiting = self._waiting
-        if waiting.pieces:
-            for block in Piece.joined(waiting.pieces).cut(self.values.rows_per_block):
+        self._beside.do(partial(take, waiting.pieces))
+        self._waiting = _Waiting(waiting.end)
+
+    def _write_all(self, pieces: Sequence[Piece]) -> None:
+        if pieces:
+            for block in Piece.joined(pieces).cut(self.values.rows_per_block):
                 self._write(block, self.values.at(block.draws))
-            self._waiting = _Waiting(waiting.end)
 
     @abstractmethod
     def finished(self, ending: Ending) -> DataTree:
-        """What `pm.sample` returns, of the draws that all chains have."""
-
-    def close(self) -> None:  # noqa: B027 - most have nothing to give back
-        """Give back what was taken from the system, however the run has ended."""
+        """What `pm.sample` returns, of the draws that are written."""
 
     @abstractmethod
     def _write(self, piece: Piece, values: Mapping[str, np.ndarray]) -> None:

@@ -144,8 +144,6 @@ def sample(
     shown = False if quiet else progressbar
     with closing(run.recorder):
         _make_draws(run, StretchProgress.of(run, shown, progressbar_theme))
-        with run.phases.of("recording"):
-            run.recorder.flush()
         if not quiet:
             kind = WarningType.CONVERGENCE
             told = run.ensemble.warnings()
@@ -213,20 +211,24 @@ class StretchProgress(MCMCProgressBarManager):
 def _make_draws(run: Run, progress: StretchProgress) -> None:
     """All draws, or as many as there are at an interrupt."""
     ensemble, phases = run.ensemble, run.phases
-    try:
-        with progress:
-            while not ensemble.finished:
-                tuning = ensemble.tuning
-                with phases.of("warmup" if tuning else "sampling"):
-                    stretches = ensemble.next_stretch(run.params)
-                with phases.of("recording"):
-                    run.recorder.record(stretches, ensemble.records, tuning=tuning)
-                progress.show(stretches, tuning=tuning)
-    except KeyboardInterrupt:
-        if run.hardware.spans_processes:
-            # The others wait for this process: they end when it does.
-            raise
-        _log.info("Interrupted: the draws that all chains have finished are kept.")
+    # All the time, and in both threads: how BLAS rounds may depend on it.
+    with ensemble.solver.one_blas_thread():
+        try:
+            with progress:
+                while not ensemble.finished:
+                    tuning = ensemble.tuning
+                    with phases.of("warmup" if tuning else "sampling"):
+                        stretches = ensemble.next_stretch(run.params)
+                    with phases.of("recording"):
+                        run.recorder.record(stretches, ensemble.records, tuning=tuning)
+                    progress.show(stretches, tuning=tuning)
+        except KeyboardInterrupt:
+            if run.hardware.spans_processes:
+                # The others wait for this process: they end when it does.
+                raise
+            _log.info("Interrupted: the draws that all chains have finished are kept.")
+        with phases.of("recording"):
+            run.recorder.flush()
 
 
 def _begun(

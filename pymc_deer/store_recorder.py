@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -128,6 +129,7 @@ class StoreRecorder(Recorder):
         store = DrawStore.create(place.path, layout, sizes, values.rows_per_block)
         recorder = cls(values, place, store, checkpoint, phases)
         recorder.commit()
+        recorder.flush()
         return recorder
 
     @classmethod
@@ -147,20 +149,27 @@ class StoreRecorder(Recorder):
             self.commit()
 
     def commit(self) -> None:
-        """Have the run go on from here, if it ends now. The rows first, then what counts them."""
-        self.flush()
+        """Have the run go on from here, once that is done, if it ends."""
         checkpoint = replace(self._checkpoint, seconds=dict(self._phases.seconds))
+        self._hand_over(partial(self._write_and_commit, checkpoint, self._phases.total))
+        self._committed = time.monotonic()
+
+    def _write_and_commit(
+        self, checkpoint: Checkpoint, seconds: float, pieces: Sequence[Piece]
+    ) -> None:
+        """The rows first, then what counts them."""
+        self._write_all(pieces)
         checkpoint.save(self._place.path)
-        about = {"sampling_time": self._phases.total, "tuning_steps": checkpoint.settings.tune}
+        about = {"sampling_time": seconds, "tuning_steps": checkpoint.settings.tune}
         attrs = {
             group: {**about, **(checkpoint.all_attrs if group.endswith("sample_stats") else {})}
             for group in self._store.sizes
         }
         self._store.commit(_by_group(self._store.sizes, checkpoint.n_done), attrs)
-        self._committed = time.monotonic()
 
     def finished(self, ending: Ending) -> DataTree:
         self.commit()
+        self.flush()
         self._store.settle()
         idata = open_store(self._place.path)
         if ending.compute_convergence_checks:
@@ -168,6 +177,7 @@ class StoreRecorder(Recorder):
         return idata
 
     def close(self) -> None:
+        super().close()
         self._place.lock.close()
 
     def _write(self, piece: Piece, values: Mapping[str, np.ndarray]) -> None:

@@ -126,7 +126,7 @@ class Solver(ABC):
     pace_kind: type[Pace] = Pace
     """How solves are cut into calls."""
     _stopped: Event | None = None
-    _cores = sys.maxsize
+    _cores: int | None = None
 
     def __init__(self, density: Density, spec: SweepSpec, plan: WindowPlan) -> None:
         self.density = density
@@ -154,8 +154,11 @@ class Solver(ABC):
         return self._changed(plan=plan)
 
     def on_cores(self, n: int | None) -> Self:
-        """The same solver on at most so many cores; on all that there are for None."""
-        return self._changed(_cores=sys.maxsize if n is None else n)
+        """The same solver on at most so many cores; for None, on all that there are.
+
+        As many as BLAS may have threads now, whatever it may have later.
+        """
+        return self._changed(_cores=min(sys.maxsize if n is None else n, self.blas_threads()))
 
     def _changed(self, **attributes: Any) -> Self:
         # Compiled programs included, which pickling leaves behind.
@@ -241,7 +244,8 @@ class Solver(ABC):
 
     def _threads_allowed(self) -> int:
         """Chains that may run at the same time, as many as BLAS may have threads here."""
-        return min(self._cores, self._available_cores(), self.blas_threads())
+        cores = self.blas_threads() if self._cores is None else self._cores
+        return min(cores, self._available_cores())
 
     def _available_cores(self) -> int:
         return available_cores()
@@ -367,6 +371,13 @@ class Solver(ABC):
         """
         largest = max((p.nbytes for p in params if np.ndim(p) > 1), default=0)
         return _MATRIX_GAIN if largest >= _CACHE else _CACHED_GAIN
+
+    @abstractmethod
+    def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
+        """A sweep over one window, compiled without the loop, from and to NumPy arrays.
+
+        Arguments and results are those of :func:`~pymc_deer.sweep.build_sweep`.
+        """
 
     @abstractmethod
     def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:

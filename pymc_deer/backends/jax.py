@@ -25,7 +25,7 @@ from pymc_deer.backends.jax_mode import JAX_MODE
 from pymc_deer.backends.pace import Pace, Unhurried
 from pymc_deer.backends.placement import ManyDevices, OneDevice
 from pymc_deer.backends.trajectory import Job, Noise, Trajectory, solved_types
-from pymc_deer.batch import BATCHINGS
+from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
@@ -181,6 +181,18 @@ class JaxSolver(Solver):
             loop = partial(windowed_loop, sweep, self._momenta(), draw)
             return self.placement.program(loop)
         raise _cannot_compile(failure) from failure
+
+    def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
+        """See :meth:`Solver.sweep_alone`."""
+        program = build_sweep(self.density, self.spec, batching, width=self.plan.window)
+        with self._session():
+            sweep = jax.jit(_compile(program))
+
+        def run(*arguments: np.ndarray) -> list[np.ndarray]:
+            with self._session():
+                return [np.asarray(result) for result in sweep(*arguments)]
+
+        return run
 
     def bytes_per_state(self) -> int:
         """The arrays of length D, and the largest intermediate results of the density."""

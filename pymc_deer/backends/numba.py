@@ -213,6 +213,10 @@ class NumbaSolver(Solver):
         step = _compile(build_sequential(self.density, self.spec))
         return _compile_loop(_SEQUENTIAL, "step", step)
 
+    def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
+        """See :meth:`Solver.sweep_alone`."""
+        return _compile(build_sweep(self.density, self.spec, batching))
+
     def _memory(self, width: int) -> np.ndarray:
         shape = (width, self.spec.memory_size(self.density.size))
         return np.full(shape, np.nan, dtype=self.density.dtype)

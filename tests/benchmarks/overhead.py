@@ -5,7 +5,8 @@ solver is the calls that the backends time with a :class:`~pymc_deer.backends.pa
 moment at which a call is allowed its work until its results are there. All else that the phases of
 a run take is overhead: generators and tapes, what lies between calls, what warm-up learns, what is
 recorded. It is told by phase, and as a whole for each recorded draw and chain, in time that the
-processor gave to Python's thread: others at work on the machine do not lengthen it.
+processor gave to Python's threads: others at work on the machine do not lengthen it. Recording has
+a thread of its own, whose time counts as well, although the draws hardly ever wait for it.
 
 Beside it stands what is not overhead of a draw, by the clock on the wall: the compiled solver,
 setting up (graphs, compilation, the pilot chain), and ArviZ's conversion to InferenceData and
@@ -23,6 +24,7 @@ from unittest.mock import patch
 
 import pymc_deer
 from pymc_deer.backends.pace import Pace
+from pymc_deer.beside import Beside
 from pymc_deer.examples import eight_schools
 from pymc_deer.phases import Phases
 from tests.benchmarks.measure import write
@@ -79,11 +81,22 @@ def watched(watch: Watch) -> Iterator[None]:
             compiled = watch.seconds["compiled"] - before
             watch.add(phase, time.thread_time() - begun - compiled)
 
+    do = Beside.do
+
+    def do_timed(beside: Beside, call: Callable[[], None]) -> None:
+        def timed() -> None:
+            begun = time.thread_time()
+            call()
+            watch.add("recording", time.thread_time() - begun)
+
+        do(beside, timed)
+
     conversion = pymc_deer.memory_recorder.inference_data
     checks = pymc_deer.inference_data.run_convergence_checks
     targets = {
         "pymc_deer.backends.base.Pace": TimedPace,
         "pymc_deer.sampling.Phases": OwnPhases,
+        "pymc_deer.beside.Beside.do": do_timed,
         "pymc_deer.memory_recorder.inference_data": watch.timed("conversion", conversion),
         "pymc.sampling.mcmc.run_convergence_checks": watch.timed("checks", checks),
     }

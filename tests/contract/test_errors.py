@@ -28,10 +28,11 @@ from jax.sharding import Mesh
 from pymc.step_methods.compound import CompoundStep
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify
+from xarray import DataTree
 
 import pymc_deer
 import pymc_deer.backends.jax
-from pymc_deer import DeerHMC, examples
+from pymc_deer import DeerHMC, examples, plots
 from pymc_deer.backends.mesh import AskedDevices
 from pymc_deer.options import Options
 from pymc_deer.plain import packed
@@ -243,6 +244,35 @@ def of_other_processes(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> ob
 def profiled(build: Callable[[], pm.Model] = one_variable, **arguments: Any) -> Trigger:
     """Profiling the model is the mistake."""
     return lambda *_: pymc_deer.profile(build(), **arguments)
+
+
+def traced(build: Callable[[], pm.Model] = one_variable, **arguments: Any) -> Trigger:
+    """The mistake is in what is to be traced."""
+    return lambda *_: pymc_deer.trace_sweeps(model=build(), **arguments)
+
+
+@cache
+def small_trace() -> pymc_deer.SweepTrace:
+    """Five transitions of one coordinate."""
+    return pymc_deer.trace_sweeps(5, model=one_variable(), backend="jax")
+
+
+def drawn(picture: Callable[..., object], of: Callable[[], object], **arguments: Any) -> Trigger:
+    """The mistake is in what a picture is asked for, of what `of` returns."""
+    return lambda *_: picture(of(), **arguments)
+
+
+@cache
+def in_single_steps() -> DataTree:
+    """Chains without sweeps, and without their warm-up."""
+    return pymc_deer.sample(
+        2, tune=2, chains=1, model=one_variable(), backend="jax", window=1, quiet=True
+    )
+
+
+def without_matplotlib(_: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    patch.setitem(sys.modules, "matplotlib.pyplot", None)
+    return plots.plot_sweeps(small_trace())
 
 
 def with_place(fill: Callable[[Path], object], **arguments: Any) -> Trigger:
@@ -492,6 +522,33 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`profile` of a model without continuous free variables": profiled(
         model_of(lambda: pm.Bernoulli("k", 0.5))
     ),
+    "`trace_sweeps` of no transitions, or no whole number of them": tuple(
+        traced(n=value) for value in (0, -1, 2.5, "10", True)
+    ),
+    "`trace_sweeps` with an unknown kernel": traced(kernel="nuts"),
+    "`trace_sweeps` of a model without continuous free variables": traced(
+        model_of(lambda: pm.Bernoulli("k", 0.5))
+    ),
+    "`plot_sweeps` or `plot_guesses` of something else, such as draws": tuple(
+        drawn(picture, DataTree) for picture in (plots.plot_sweeps, plots.plot_guesses)
+    ),
+    "`plot_guesses` after sweeps that the trace does not have": tuple(
+        drawn(plots.plot_guesses, small_trace, sweeps=value) for value in ([], [-1], [1, 6])
+    ),
+    "`plot_guesses` of a coordinate that the model does not have": tuple(
+        drawn(plots.plot_guesses, small_trace, coordinate=value) for value in (-1, 1, "x")
+    ),
+    "`plot_profile` of something else": drawn(plots.plot_profile, one_variable),
+    "`plot_convergence` or `plot_tuning` of another sampler's draws": tuple(
+        drawn(picture, of)
+        for picture in (plots.plot_convergence, plots.plot_tuning)
+        for of in (DataTree, one_variable)
+    ),
+    "`plot_convergence` of chains that ran step by step": drawn(
+        plots.plot_convergence, in_single_steps
+    ),
+    "`plot_tuning` of draws without warm-up": drawn(plots.plot_tuning, in_single_steps),
+    "matplotlib missing": without_matplotlib,
     "`sample(store=...)` where a run is already": with_place(checkpoint_of(b""), store=""),
     "`sample(store=...)` that is a file, or a directory with other things": (
         with_place(lambda folder: (folder / "notes").touch(), store=""),

@@ -1,5 +1,6 @@
 """`pymc_deer.sample` gives what `pm.sample` gives."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,8 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.threads import run_in_threads
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
-from pymc_deer.recorder import Values
+from pymc_deer.memory_recorder import MemoryRecorder
+from pymc_deer.recorder import Piece, Values
 from pymc_deer.sampling import KERNELS
 from tests.random_models.check import quick_compilation
 from tests.support import BACKENDS, SEED
@@ -209,6 +211,44 @@ def test_an_interrupt_keeps_what_all_chains_have_finished(monkeypatch) -> None:
     assert_array_equal(
         part["warmup_posterior"]["mu"].values, whole["warmup_posterior"]["mu"].values[:, :n]
     )
+
+
+def check_recorded_beside(backend: str, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """The recording of the first stretch and the solving of the second wait for each other."""
+    monkeypatch.setattr("pymc_deer.ensemble._MOST_NUMBERS", 1)
+    meeting, solves = threading.Barrier(2, timeout=seconds), []
+    solve, write = Solver.run_together, MemoryRecorder._write
+
+    def solving(self: Solver, *arguments: Any) -> Any:
+        solves.append(None)
+        if len(solves) == 2:
+            meeting.wait()
+        return solve(self, *arguments)
+
+    def writing(self: MemoryRecorder, piece: Piece, values: Any) -> None:
+        if piece.first == 0:
+            meeting.wait()
+        write(self, piece, values)
+
+    monkeypatch.setattr("pymc_deer.recorder._BLOCK_BYTES", 1)
+    monkeypatch.setattr(Solver, "run_together", solving)
+    monkeypatch.setattr(MemoryRecorder, "_write", writing)
+    frozen = {"step_size": 0.4, "metric": np.eye(10), "steps_per_draw": 60, "tune": 0}
+    together(eight_schools(), backend=backend, **frozen)
+    assert len(solves) > 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_draws_are_recorded_while_the_next_are_made(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_recorded_beside(backend, monkeypatch, 60.0)
+
+
+def test_recording_in_turns_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pymc_deer.beside.Beside.do", lambda beside, call: call())
+    with pytest.raises(threading.BrokenBarrierError):
+        check_recorded_beside(BACKENDS[-1], monkeypatch, 0.1)
 
 
 @pytest.mark.parametrize("discard", [True, False])

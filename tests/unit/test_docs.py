@@ -1,21 +1,48 @@
 """The documents say what the code says."""
 
+import pkgutil
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import pymc_deer
 from pymc_deer.examples import EXAMPLES
 from pymc_deer.options import HMCOptions
 from pymc_deer.stats import statistics_table
+from pymc_deer.status import narrowed_window, shrunk_window, slow_mixing
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+RUN_ELSEWHERE = {"interrupts.md"}
+"""By tests/contract/test_zarr.py: its blocks are functions, which it calls."""
 
 
 def test_the_statistics_page_is_the_generated_table():
-    page = (ROOT / "docs" / "statistics.md").read_text()
+    page = (DOCS / "statistics.md").read_text()
     assert statistics_table() in page
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        shrunk_window(64, 8),
+        shrunk_window(64, 1, n_chains=4),
+        narrowed_window(64, 16),
+        slow_mixing(1000, 3.0, 10, 1),
+    ],
+)
+def test_every_warning_has_a_row(text):
+    section = (DOCS / "errors.md").read_text().split("\n## Warnings\n")[1]
+    said = [re.escape(words) for words in re.findall(r"`(.+?)`", section)]
+    # Letters stand for numbers, dots for what differs.
+    patterns = [re.sub(r"\b[A-Z]\b", r"\\d+", p).replace(r"\.\.\.", ".*") for p in said]
+    assert any(re.fullmatch(pattern, text) for pattern in patterns)
 
 
 def test_the_readme_lists_every_option_and_model():
@@ -34,7 +61,7 @@ def test_ci_runs_the_readme_test_command():
 
 
 def test_each_feature_of_pymc_names_its_tests():
-    page = (ROOT / "docs" / "pymc_features.md").read_text()
+    page = (DOCS / "pymc_features.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| ") and "`test_" in line]
     files = {path.name: path.read_text() for path in (ROOT / "tests" / "contract").glob("*.py")}
     for row in rows:
@@ -46,14 +73,14 @@ def test_each_feature_of_pymc_names_its_tests():
     assert len(without) == 2 * page.count("\n## ") - 2, "two lines head each of the tables"
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")))
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(DOCS.glob("*.md")))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")))
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(DOCS.glob("*.md")))
 def test_no_number_is_pending(page):
     assert "<!-- measured:" not in page.read_text()
 
@@ -78,3 +105,68 @@ def test_benchmarks_named_in_documents_exist():
     for page in pages:
         for name in re.findall(r"tests\.benchmarks\.(\w+)", page.read_text()):
             assert (ROOT / "tests" / "benchmarks" / f"{name}.py").exists(), (page.name, name)
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(tmp_path):
+    site = tmp_path / "site"
+    run([sys.executable, "-m", "sphinx", "-q", "-W", str(DOCS), str(site)], ROOT)
+    for page in DOCS.glob("*.md"):
+        assert (site / f"{page.stem}.html").exists(), page.name
+    for notebook in (ROOT / "notebooks").glob("[1-9]*.md"):
+        assert (site / "notebooks" / f"{notebook.stem}.html").exists(), notebook.name
+
+
+@pytest.mark.slow
+def test_the_python_of_the_pages_runs(tmp_path):
+    """Page by page, in a process of its own: one of them sets PyTensor's floatX, and comes last."""
+    pages = {page: PYTHON.findall(page.read_text()) for page in DOCS.glob("*.md")}
+    pages = {p: blocks for p, blocks in pages.items() if blocks and p.name not in RUN_ELSEWHERE}
+    assert len(pages) > 4
+    in_turn = sorted(pages, key=lambda page: (page.name == "precision.md", page.name))
+    runner = tmp_path / "run.py"
+    # The name of the page stands in the traceback of what fails.
+    runner.write_text(
+        "\n".join(
+            f"exec(compile({chr(10).join(pages[page])!r}, {page.name!r}, 'exec'), {{}})"
+            for page in in_turn
+        )
+    )
+    run([sys.executable, str(runner)], tmp_path)
+    assert (tmp_path / "posterior.png").stat().st_size > 0
+
+
+def run(command, folder):
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_the_reference_names_all_that_is_public():
+    page = (DOCS / "api.md").read_text()
+    for name in pymc_deer.__all__:
+        assert name.startswith("__") or re.search(rf":: {name}$", page, re.MULTILINE), name
+
+
+def test_what_the_page_on_extending_names_is_there():
+    page = (DOCS / "extending.md").read_text()
+    names = re.findall(r"`(pymc_deer\.[\w.]+)`", page)
+    assert len(names) > 20
+    for name in names:
+        assert pkgutil.resolve_name(name) is not None
+    paths = re.findall(r"`(tests/[\w/.]+)`", page)
+    paths += [f"{name.replace('.', '/')}.py" for name in re.findall(r"`(tests\.[\w.]+)`", page)]
+    assert len(paths) > 5
+    for path in paths:
+        assert (ROOT / path).exists(), path
+
+
+def test_all_that_was_measured_is_on_a_page():
+    pages = "".join(page.read_text() for page in DOCS.glob("*.md"))
+    files = [file for file in (DOCS / "benchmarks").iterdir() if "_quick" not in file.name]
+    tables = [file.stem for file in files if file.suffix == ".md"]
+    for name in tables:
+        assert f"{{include}} benchmarks/{name}.md\n" in pages, name
+    for file in files:
+        of_a_table = any(f"{file.stem}_".startswith(f"{name}_") for name in tables)
+        if file.suffix == ".json" and not of_a_table:
+            assert f"{{results}} {file.stem}\n" in pages or file.name in pages, file.name
