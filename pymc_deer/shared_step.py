@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 from pymc.model import Model
 
@@ -61,7 +62,7 @@ def within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> Dee
 def _step(kernel: str, model: Model | None, options: dict[str, object]) -> DeerStep:
     if kernel not in KERNELS:
         raise invalid_option("sample", "kernel", kernel, f"one of {tuple(KERNELS)}")
-    step = KERNELS[kernel](model=model, **options)  # pyright: ignore[reportCallIssue]
+    step: Any = KERNELS[kernel](model=model, **options)  # pyright: ignore[reportCallIssue]
     if len(step.vars) < len(step.model.value_vars):
         discrete = [v.name for v in step.model.value_vars if v not in step.vars]
         raise ModelError(
