@@ -1,6 +1,7 @@
 """Makes the site of these pages: ``uv run --extra docs sphinx-build -W docs docs/_build``."""
 
 import inspect
+import re
 import shutil
 import sys
 from importlib import metadata
@@ -13,6 +14,8 @@ from sphinx.util.inspect import signature, stringify_signature
 from pymc_deer.step import DeerStep
 
 HERE = Path(__file__).parent
+ROOT_PAGES = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md"}
+"""Pages whose text is a file in the folder above."""
 NOTEBOOKS = HERE.parent / "notebooks"
 PAGES = HERE / "notebooks"
 """Sphinx reads this folder alone, so the notebooks are copied into it, where git ignores them."""
@@ -64,6 +67,16 @@ def signature_of_step(
     return stringify_signature(found, show_annotation=False), returns
 
 
+def read_root_page(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put a file of the folder above in the place of its page, whose links lead to pages alone."""
+    if page in ROOT_PAGES:
+        file = HERE.parent / ROOT_PAGES[page]
+        app.env.note_dependency(str(file))
+        text = re.sub(r"\[([^]]+)\]\((?!http|docs/)[^)]*\)", r"\1", file.read_text())
+        source[0] = text.replace("](docs/", "](")
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("source-read", read_root_page)
     app.connect("autodoc-process-signature", signature_of_step)
