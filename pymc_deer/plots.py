@@ -57,10 +57,12 @@ def plot_sweeps(
     _refuse_other("plot_sweeps", trace)
     plt = _pyplot()
     from matplotlib.colors import LogNorm
+    from matplotlib.ticker import MaxNLocator
 
     n, sweeps = trace.n_transitions, trace.n_sweeps
     if ax is None:
-        _, ax = plt.subplots(figsize=figsize or (_WIDTH, 3.6), layout="constrained")
+        ax = plt.figure(figsize=figsize or (_WIDTH, 3.6), layout="constrained").add_subplot()
+    assert ax is not None
     steps, rows = np.arange(n + 1) + 0.5, np.arange(sweeps + 1) + 0.5
     largest = max(np.nanmax(trace.residuals), 10 * trace.tol)
     norm = LogNorm(trace.tol, largest, clip=True)
@@ -81,7 +83,7 @@ def plot_sweeps(
         label="committed before",
     )
     ax.set(xlim=(0.5, n + 0.5), ylim=(sweeps + 0.5, 0.5), xlabel="transition", ylabel="sweep")
-    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     windows = "one window" if trace.window >= n else f"windows of {trace.window}"
     ax.set_title(f"{n} transitions in {sweeps} sweeps, {windows}", loc="left")
     ax.legend(loc="lower left", fontsize="small")
@@ -272,7 +274,7 @@ def plot_profile(profile: Profile, *, figsize: tuple[float, float] | None = None
         "gradient_us": "µs per gradient",
         "transitions_per_second": "predicted transitions a second",
     }
-    costs = profile.to_dataframe()
+    costs: Any = profile.to_dataframe()
     for ax, (name, label) in zip(axes, labels.items(), strict=True):
         for (backend, device), rows in costs.groupby(["backend", "device"], sort=False):
             [line] = ax.plot(rows["window"], rows[name], marker="o", label=f"{backend}, {device}")
