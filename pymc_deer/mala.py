@@ -53,9 +53,8 @@ class DeerMALA(DeerStep):
         is below 2 c; ``secant`` assumes it where nothing has moved yet. By default the one that
         takes a pilot chain the fewest sweeps.
     window
-        Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is the fastest on a
-        pilot chain, `step.calibration` says why: 1 on Numba, often on a CPU, hundreds to thousands
-        on a GPU. Where the sweeps of a window run out, the chain goes on with narrower ones, and
+        Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is 1 on a CPU, and on
+        a GPU the fastest on a pilot chain; `step.calibration` says why. Where the sweeps of a window run out, the chain goes on with narrower ones, and
         says so.
     steps_per_draw
         MALA transitions for each recorded draw. ``"auto"`` takes 10 in warm-up and then, from the
