@@ -37,7 +37,7 @@ from pymc_deer.backends.mesh import AskedDevices
 from pymc_deer.options import Options
 from pymc_deer.plain import packed
 from pymc_deer.sample_arguments import INSTEAD
-from pymc_deer.sampling import KERNELS
+from pymc_deer.shared_step import KERNELS
 from pymc_deer.step import DeerStep
 from tests.support import SAMPLERS, Opaque, one_variable, sample
 

@@ -19,7 +19,7 @@ from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
 from pymc_deer.memory_recorder import MemoryRecorder
 from pymc_deer.recorder import Piece, Values
-from pymc_deer.sampling import KERNELS
+from pymc_deer.shared_step import KERNELS
 from tests.random_models.check import quick_compilation
 from tests.support import BACKENDS, SEED
 from tests.support import sample as step_by_step

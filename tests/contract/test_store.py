@@ -22,7 +22,7 @@ from numpy.testing import assert_array_equal
 from xarray import DataTree
 
 import pymc_deer
-from pymc_deer import ensemble, sampling, store, store_recorder
+from pymc_deer import ensemble, shared_step, store, store_recorder
 from pymc_deer.checkpoint import Checkpoint
 from pymc_deer.examples import eight_schools
 from pymc_deer.store import DrawStore, open_store
@@ -54,7 +54,7 @@ STOCHASTIC = {"window": 16, "jacobian": "stochastic", "curvature": 1.5, "tol": 1
 @pytest.fixture(scope="module")
 def steps() -> Iterator[None]:
     """Each step is made once: it holds no chain."""
-    make, made = sampling._step, {}
+    make, made = shared_step._step, {}
 
     def cached(kernel: str, model: pm.Model, options: dict[str, Any]) -> Any:
         key = kernel, id(model), repr(sorted(options.items()))
@@ -63,7 +63,7 @@ def steps() -> Iterator[None]:
         return made[key][1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "_step", cached)
+        patch.setattr(shared_step, "_step", cached)
         yield
 
 
