@@ -16,7 +16,8 @@ def main() -> None:
     """Draw the picture and write it."""
     trace = trace_sweeps(200, model=eight_schools(), step_size=0.7)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    plot_guesses(trace).savefig(PICTURE, dpi=150)
+    shown = (1, 4, 16, 32, trace.n_sweeps)
+    plot_guesses(trace, sweeps=shown).savefig(PICTURE, dpi=150)
     print(f"Written to {PICTURE}")
 
 
