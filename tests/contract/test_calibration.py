@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer import DeerMALA
+from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.examples import eight_schools
 from pymc_deer.metric import identity_metric
 from tests import support
@@ -42,7 +43,10 @@ def test_a_run_given_the_chosen_values_repeats_itself() -> None:
         assert_array_equal(one["sample_stats"][name], two["sample_stats"][name])
 
 
-def test_auto_measures_on_jax_and_keeps_the_measurements() -> None:
+def test_auto_measures_where_windows_may_pay_and_keeps_the_measurements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(JaxSolver, "batch_gain_bound", lambda *_: np.inf)
     step = new_step()
     assert step.calibration.trials[0].window == 1
     assert step.calibration.trials[0].microseconds > 0
@@ -54,6 +58,13 @@ def test_auto_measures_on_jax_and_keeps_the_measurements() -> None:
     assert attrs["deer_metric"] == "dense"
     assert attrs["deer_window"] == step.calibration.window
     assert json.loads(attrs["deer_trials"])[0]["window"] == 1
+
+
+def test_auto_measures_nothing_on_a_cpu() -> None:
+    calibration = new_step().calibration
+    assert calibration.window == 1
+    assert not calibration.trials
+    assert "2 times cheaper a state" in calibration.reason
 
 
 def test_another_process_gets_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
