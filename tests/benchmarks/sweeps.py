@@ -1,4 +1,4 @@
-"""Sweeps that a long window takes: ``uv run python -m tests.benchmarks.sweeps``.
+"""Sweeps that a long window takes: ``uv run python -m tests.benchmarks.sweeps [mala] [hmc]``.
 
 Models after warm-up with a dense metric, at a step size that accepts about 0.8 of the proposals
 (the 8192 transitions: 0.75), all transitions in one window; means over eight tapes. Targets: 8192
@@ -8,6 +8,8 @@ jitter of 0.2, at acceptance 0.8 or more: 1024 transitions of the logistic in at
 schools in 70.
 """
 
+import argparse
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -22,7 +24,7 @@ from pymc_deer.examples import correlated_logistic, eight_schools, radon
 from pymc_deer.noise import Tape, draw_tape
 from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
-from tests.benchmarks.measure import Warmed, warm_up, write
+from tests.benchmarks.measure import RESULTS, Warmed, warm_up, write
 
 CASES = [
     # model, step size, transitions, rule, curvature
@@ -113,9 +115,19 @@ def hmc_rows() -> Iterator[dict[str, object]]:
         yield count(case, spec, tuning, N, tapes) | {"model": build.__name__}
 
 
+ROWS = {"mala": mala_rows, "hmc": hmc_rows}
+
+
 def main() -> None:
-    """Count sweeps for every case."""
-    write("sweeps", chain(mala_rows(), hmc_rows()))
+    """Count sweeps for every case of the kernels named, or of all; other rows are kept."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kernels", nargs="*", choices=tuple(ROWS), default=tuple(ROWS))
+    asked = parser.parse_args().kernels
+    file = RESULTS / "sweeps.json"
+    old = json.loads(file.read_text())["rows"] if file.exists() else []
+    kept = [row for row in old if row["kernel"] not in asked]
+    made = chain.from_iterable(ROWS[kernel]() for kernel in asked)
+    write("sweeps", chain(kept, made), kept)
 
 
 if __name__ == "__main__":
