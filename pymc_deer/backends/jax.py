@@ -144,7 +144,7 @@ class JaxSolver(Solver):
         return self.placement.is_many or jax.local_devices()[0].platform != "cpu"
 
     def batch_gain_bound(self, params: Sequence[np.ndarray]) -> float:
-        """None where a batch has units to itself that a single state leaves idle."""
+        """Infinity where a batch has units to itself that a single state leaves idle."""
         return np.inf if self.batches_chains else super().batch_gain_bound(params)
 
     @property
