@@ -121,6 +121,8 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 def _serve(connection: Connection, task: Task) -> None:
     os.setsid()
+    # Spawned itself, it would have PyMC spawn its workers, each of which imports everything anew.
+    multiprocessing.set_start_method(None, force=True)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: task.cores])
     try:

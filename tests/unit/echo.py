@@ -1,5 +1,6 @@
 """What the test of the benchmarks' processes runs in one: it does as it is asked."""
 
+import multiprocessing
 import os
 import time
 from collections.abc import Callable
@@ -14,6 +15,10 @@ def prepare(greeting: str) -> Callable[[str], dict[str, Any]]:
             os._exit(3)
         if request == "fail":
             raise ValueError("asked to\nwith more to say")
-        return {"said": f"{greeting} {request}", "variable": os.environ.get("ECHO_VARIABLE")}
+        return {
+            "said": f"{greeting} {request}",
+            "variable": os.environ.get("ECHO_VARIABLE"),
+            "start_method": multiprocessing.get_start_method(),
+        }
 
     return answer

@@ -4,6 +4,7 @@ Nothing here looks at how long anything took.
 """
 
 import json
+import multiprocessing
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,8 @@ def test_a_process_answers_and_says_why_it_does_not():
         answer = worker.ask("you", 60)
         assert (answer["status"], answer["said"]) == ("ok", "hello you")
         assert answer["variable"] == "set"
+        # Python's own, as in a user's script: the first.
+        assert answer["start_method"] == multiprocessing.get_all_start_methods()[0]
         assert answer["peak_mib"] > 0
         assert worker.ask("fail", 60)["status"] == "failed: ValueError: asked to"
         assert worker.ask("sleep", 0.2)["status"] == "timed out (0 s)"
