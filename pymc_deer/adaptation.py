@@ -6,6 +6,7 @@ from the tape alone, never from timings.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import exp, log, sqrt
 
 import numpy as np
 
@@ -22,7 +23,11 @@ _MAX_STEPS_PER_DRAW = 64
 
 _FIRST_WINDOW = 50
 _FINAL_SHARE = 0.1
-_STRETCHES_PER_WINDOW = 25
+_STRETCHES_PER_WINDOW = 12
+"""With twice as many step sizes end as near to the target, and warm-up of a small model, whose
+time is that of calls, takes up to twice as long."""
+
+_BATCHES_PER_STRETCH = 2
 _DEFAULT_STEP_SIZE = 0.5
 
 
@@ -46,25 +51,28 @@ class DualAveraging:
 
     @classmethod
     def at(cls, step_size: float, target: float) -> "DualAveraging":
-        return cls(target, float(np.log(step_size)), log_average=float(np.log(step_size)))
+        return cls(target, log(step_size), log_average=log(step_size))
 
     @property
     def current(self) -> float:
         """Step size to try next."""
-        shift = np.sqrt(self.count) / self.gamma * self.error
-        return float(np.exp(self.log_centre - shift))
+        return exp(self._log_current)
+
+    @property
+    def _log_current(self) -> float:
+        return self.log_centre - sqrt(self.count) / self.gamma * self.error
 
     @property
     def average(self) -> float:
         """Step size to keep."""
-        return float(np.exp(self.log_average))
+        return exp(self.log_average)
 
     def update(self, acceptance_rate: float) -> None:
         self.count += 1
         weight = 1.0 / (self.count + self.t0)
         self.error += weight * (self.target - acceptance_rate - self.error)
         share = self.count**-self.kappa
-        self.log_average += share * (np.log(self.current) - self.log_average)
+        self.log_average += share * (self._log_current - self.log_average)
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,7 @@ def warmup_schedule(n_draws: int, steps_per_draw: int) -> list[Stretch]:
 
     stretches = []
     for size, learns in windows:
-        piece = max(1, size // _STRETCHES_PER_WINDOW)
+        piece = -(-size // _STRETCHES_PER_WINDOW)
         sizes = [piece] * (size // piece)
         sizes[-1] += size % piece
         for i, n in enumerate(sizes):
@@ -145,6 +153,8 @@ class Warmup:
         How many leapfrog steps a transition takes.
     finished
         Whether the tuned values are fixed.
+    window
+        What the chains have shown that learn together: the same for all of them.
     """
 
     tuning: Tuning
@@ -166,8 +176,9 @@ class Warmup:
 
     def copy(self) -> "Warmup":
         """One that learns without this one's knowing."""
-        averaging = self.dual_averaging and duplicate(self.dual_averaging)
-        return duplicate(self, dual_averaging=averaging, window=self.window.copy())
+        return duplicate(
+            self, dual_averaging=self.dual_averaging and duplicate(self.dual_averaging)
+        )
 
     @property
     def draws_to_boundary(self) -> int:
@@ -187,16 +198,24 @@ class Warmup:
             self.dual_averaging = DualAveraging.at(step_size, self.dual_averaging.target)
             self._go_on_with(step_size)
 
+    @property
+    def stretch(self) -> Stretch:
+        """The piece of warm-up that goes on."""
+        return self.schedule[self.done]
+
     def add(self, trajectory: Trajectory, n_draws: int) -> None:
         """Take in a solved stretch of at most ``draws_to_boundary`` draws."""
-        stretch = self.schedule[self.done]
         self.accepted += float(acceptance_rates(trajectory.log_alpha).sum())
         self.seen += len(trajectory)
-        if stretch.learns_metric:
-            self.window.add(trajectory, self.tuning.metric)
-            if self.path.adapts:
-                self.window.add_paths(trajectory)
         self.position += n_draws
+
+    def extended_window(self, trajectories: Sequence[Trajectory]) -> WarmupWindow:
+        """The window behind a solved stretch of each chain that learns together."""
+        if not self.stretch.learns_metric:
+            return self.window
+        batch = -(-self.stretch.n_draws * self.steps_per_draw // _BATCHES_PER_STRETCH)
+        window = self.window.extended(trajectories, self.tuning.metric, batch)
+        return window.with_paths(trajectories) if self.path.adapts else window
 
     def finish(self) -> None:
         """Fix the tuned values for the draws to keep."""
@@ -209,8 +228,11 @@ class Warmup:
         self._go_on_with(step_size)
         self.window = WarmupWindow()
 
-    def learn(self, window: WarmupWindow) -> Learned:
-        """What a window of draws run with this metric teaches."""
+    def learn(self) -> Learned | None:
+        """What the window teaches if it ends here and has seen anything."""
+        window = self.window
+        if not self.stretch.ends_window or window.moments is None:
+            return None
         time, path, old = window.autocorrelation_time(), self.path, self.tuning.metric
         if path.adapts and (found := window.best_path()):
             length, time = found
@@ -224,7 +246,6 @@ class Warmup:
         """At the end of a stretch."""
         if self.dual_averaging is not None:
             self.dual_averaging.update(self.accepted / self.seen)
-        self.window.end_stretch()
 
     def go_on(self, learned: Learned | None) -> None:
         """To the next stretch, with what a window has taught if one has ended."""
@@ -254,19 +275,19 @@ def observe(warmups: Sequence[Warmup], trajectories: Sequence[Trajectory], n_dra
     first = warmups[0]
     if first.done == len(first.schedule):
         return
+    window = first.extended_window(trajectories)
     for warmup, trajectory in zip(warmups, trajectories, strict=True):
         warmup.add(trajectory, n_draws)
-    if first.draws_to_boundary > 0:
-        return
+    is_over = first.draws_to_boundary == 0
+    if is_over:
+        window = window.at_batch_end()
     for warmup in warmups:
-        warmup.adapt_step_size()
-    learned = None
-    if first.schedule[first.done].ends_window:
-        window = WarmupWindow.pooled([warmup.window for warmup in warmups])
-        if window.moments is not None:
-            learned = first.learn(window)
-    for warmup in warmups:
-        warmup.go_on(learned)
+        warmup.window = window
+    if is_over:
+        learned = first.learn()
+        for warmup in warmups:
+            warmup.adapt_step_size()
+            warmup.go_on(learned)
 
 
 def start_warmup(

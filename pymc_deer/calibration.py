@@ -16,6 +16,7 @@ import numpy as np
 from pymc_deer.adaptation import Warmup
 from pymc_deer.backends.base import Request, Solver, Tuning, WindowPlan
 from pymc_deer.chain import Chain, ChainRecord
+from pymc_deer.density import Density
 from pymc_deer.jacobian import Rule
 from pymc_deer.memory import affordable_rows
 from pymc_deer.noise import Tape
@@ -37,7 +38,13 @@ _WINDOW_SECONDS = 5.0
 """Time that the transitions of one window may take step by step, for that width to be tried."""
 
 _TRIAL_LENGTHS = (128, 1024)
-_CAPACITY = 256
+_CAPACITY, _LONGEST = 256, 4096
+"""Fewest and most transitions of a call, which costs as much as hundreds of the smallest model."""
+
+_MOST_READ, _MOST_HELD = 2**25, 2**17
+"""Numbers that the gradients of a call may read, in a tenth of a second or so, and that its states
+may have, a megabyte, where it is longer than the shortest."""
+
 _CURVATURES: dict[Rule, tuple[float, ...]] = {
     "preconditioned": (1.0, 1.25, 1.5, 2.0, 3.0),
     "secant": (1.0, 1.5),
@@ -165,7 +172,7 @@ class Trials:
         self, solver: Solver, pilot: Pilot, curvatures: Sequence[float] | None = None
     ) -> None:
         self.pilot, self.curvatures = pilot, curvatures
-        plan = replace(solver.plan, window=1, max_sweeps=None, capacity=_CAPACITY)
+        plan = replace(solver.plan, window=1, max_sweeps=None, capacity=solver.plan.capacity)
         self.solver = solver.with_plan(plan)
 
     @cached_property
@@ -234,7 +241,7 @@ class Trials:
         return Trial(window, rule, curvature, max_sweeps, 1000 * n_sweeps / n, 1e6 * seconds / n)
 
     def _windowed(self, window: int, rule: Rule, max_sweeps: int | None) -> Solver:
-        plan = window_plan(window, max_sweeps, self.solver.plan.tol, len(self.pilot.z))
+        plan = window_plan(window, max_sweeps, self.solver.plan.tol, self.solver.density)
         return self.solver.with_rule(rule).with_plan(plan)
 
     def _solve(self, solver: Solver, n: int, curvature: float) -> tuple[float, int, int]:
@@ -258,11 +265,17 @@ class Trials:
         return seconds, len(solved) - solved.n_fallback, solved.n_sweeps
 
 
-def window_plan(window: int, max_sweeps: int | None, tol: float, size: int) -> WindowPlan:
-    """A plan whose stretches are long enough for the call's own cost to vanish, and short enough
-    for progress bars to move, interrupts to be heard, and memory to hold them.
+def window_plan(window: int, max_sweeps: int | None, tol: float, density: Density) -> WindowPlan:
+    """A plan whose calls are long enough for their own cost to vanish, and short enough for
+    progress bars to move and memory to hold them.
+
+    Where a call ends leaves a trace in the last bit, so it depends on nothing but the problem.
     """
-    wanted = min(max(_CAPACITY, 4 * window), affordable_rows(size))
+    if window == 1:
+        most = min(_MOST_READ // density.n_numbers, _MOST_HELD // density.size, _LONGEST)
+    else:
+        most = 4 * window
+    wanted = min(max(_CAPACITY, most), affordable_rows(density.size))
     return WindowPlan(window, max_sweeps, tol, capacity=max(wanted, window))
 
 

@@ -4,7 +4,7 @@ The operations are counted, not timed: no backend keeps the nodes of a graph apa
 in its own way. A count is a property of the model and the same everywhere.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -53,6 +53,7 @@ _COPIES = (
     *(basic.Join, basic.Split, basic.Alloc, basic.Eye, basic.ARange, basic.ExtractDiag),
     *(extra_ops.Repeat,),
 )
+_INDEXED = (subtensor.AdvancedSubtensor, subtensor.AdvancedIncSubtensor)
 _FREE = (
     *(elemwise.DimShuffle, subtensor.Subtensor, Reshape, SpecifyShape, Shape, Shape_i),
     *(basic.MakeVector, basic.TensorFromScalar, basic.ScalarFromTensor),
@@ -133,9 +134,25 @@ def count_work(outputs: Sequence[Tensor]) -> Work:
     >>> count_work([pt.exp(data @ beta)])
     Work(matrix=600.0, elementwise=2000.0, indexing=0.0, other=0.0)
     """
-    # What needs a C compiler is PyTensor's own backend's, and asks for its BLAS.
-    rewritten: Any = rewrite_graph(list(outputs), include=_REWRITES, exclude=("cxx_only",))
-    return _of_graph(FunctionGraph(outputs=rewritten, clone=False))
+    steps = _steps(_graph_of(outputs))
+    return sum((_of_core(op, node, sizes).times(n) for n, op, node, sizes in steps), Work())
+
+
+def count_indexed_and_functions(density: Density) -> tuple[float, float]:
+    """Of one logp and gradient, what the backends of a CPU differ in most.
+
+    Returns
+    -------
+    Numbers that are gathered or scattered through an array of indices, which XLA does one by one,
+    and transcendental functions of one number, of which XLA computes several at a time.
+    """
+    indexed = functions = 0.0
+    for n, op, node, sizes in _steps(_graph_of([density.logp, density.dlogp])):
+        if isinstance(op, _INDEXED):
+            indexed += n * _copied(op, node, sizes)
+        elif isinstance(op, elemwise.Elemwise):
+            functions += n * sizes.of(node.outputs[0]) * _n_functions(op.scalar_op)
+    return indexed, functions
 
 
 def count_constants(density: Density) -> int:
@@ -171,22 +188,27 @@ def _blas() -> str:
     return f"BLAS ({pools[0]['internal_api']} {pools[0]['version']})"
 
 
-def _of_graph(graph: Any) -> Work:
-    """Operations of a function graph, node by node."""
+def _graph_of(outputs: Sequence[Tensor]) -> Any:
+    """The graph that every backend makes of `outputs`, before each goes its own way."""
+    # What needs a C compiler is PyTensor's own backend's, and asks for its BLAS.
+    rewritten: Any = rewrite_graph(list(outputs), include=_REWRITES, exclude=("cxx_only",))
+    return FunctionGraph(outputs=rewritten, clone=False)
+
+
+def _steps(graph: Any, times: float = 1.0) -> Iterator[tuple[float, Any, Apply, "_Sizes"]]:
+    """How often each Op runs, the Op for a single matrix or array, its node, and the sizes."""
     nodes: list[Apply] = graph.toposort()
     sizes = _Sizes(nodes)
-    return sum((_of_node(node, sizes) for node in nodes), Work())
-
-
-def _of_node(node: Apply, sizes: "_Sizes") -> Work:
-    op: Any = node.op
-    if isinstance(op, Scan):
-        return _of_graph(op.fgraph).times(sizes.number(node.inputs[0]))
-    if isinstance(op, blockwise.Blockwise):
-        return _of_core(op.core_op, node, sizes)
-    if isinstance(op, HasInnerGraph):
-        return _of_graph(op.fgraph)
-    return _of_core(op, node, sizes)
+    for node in nodes:
+        op: Any = node.op
+        if isinstance(op, Scan):
+            yield from _steps(op.fgraph, times * sizes.number(node.inputs[0]))
+        elif isinstance(op, blockwise.Blockwise):
+            yield times, op.core_op, node, sizes
+        elif isinstance(op, HasInnerGraph):
+            yield from _steps(op.fgraph, times)
+        else:
+            yield times, op, node, sizes
 
 
 def _of_core(op: Any, node: Apply, sizes: "_Sizes") -> Work:
@@ -217,6 +239,12 @@ def _copied(op: Any, node: Apply, sizes: "_Sizes") -> int:
     if isinstance(op, subtensor.IncSubtensor | subtensor.AdvancedIncSubtensor):
         return sizes.of(node.inputs[1])
     return sum(map(sizes.of, node.outputs))
+
+
+def _n_functions(op: Any) -> int:
+    if isinstance(op, ps.Composite):
+        return sum(_n_functions(node.op) for node in op.fgraph.apply_nodes)
+    return not isinstance(op, _PLAIN)
 
 
 def _scalar_cost(op: Any, n_inputs: int) -> float:

@@ -105,6 +105,8 @@ class Density:
         Inputs besides x, in the order in which :meth:`param_values` gives their values.
     hvp
         ``hvp(x, v)`` gives the Hessian of logp at x times v, symbolically, each of shape (D,).
+    initial_point
+        ``model.initial_point()``, which PyMC compiles anew each time.
     """
 
     x: Tensor
@@ -113,6 +115,7 @@ class Density:
     params: tuple[Tensor, ...]
     hvp: HvpFunction
     layout: Layout
+    initial_point: Point = field(repr=False)
     _sources: tuple["Constant | SharedVariable | str", ...] = field(repr=False)
 
     @property
@@ -282,6 +285,7 @@ def build_density(
         params=tuple(p for p, _ in params),
         hvp=hvp or automatic_hvp(x, dlogp),
         layout=layout,
+        initial_point=point,
         _sources=tuple(origin for _, origin in params),
     )
 
@@ -390,9 +394,7 @@ def _lift_constants(
 
     constants = [v for v in graph.variables if liftable(v)]
     constants.sort(key=lambda v: graph.toposort().index(graph.clients[v][0][0]))
-    lifted = [
-        (pt.tensor(f"constant_{i}", dtype=c.type.dtype, shape=c.data.shape), c)
-        for i, c in enumerate(constants)
-    ]
+    inputs = (c.type.clone(shape=c.data.shape)(f"constant_{i}") for i, c in enumerate(constants))
+    lifted = list(zip(inputs, constants, strict=True))
     logp, dlogp = graph_replace([logp, dlogp], {c: v for v, c in lifted}, strict=False)
     return logp, dlogp, lifted

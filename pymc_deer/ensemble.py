@@ -6,7 +6,6 @@ program runs them in one batch.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,14 +14,9 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.stretch import SolvedStretch
 
-_STEPS_PER_CALL = 4096
-"""Transitions of each chain that a call may do step by step: a call costs as much as some hundred
-of the smallest model."""
-
 _MOST_NUMBERS = 2**19
-"""Numbers in the states of all chains, 4 MiB, beyond which calls step by step, and stretches, are
-not made longer: memory holds several arrays as large, and they are long enough to make what lies
-between them cheap."""
+"""Numbers in the states of all chains, 4 MiB, beyond which stretches are not made longer: memory
+holds several arrays as large, and they are long enough to make what lies between them cheap."""
 
 
 class Ensemble:
@@ -37,7 +31,7 @@ class Ensemble:
     """
 
     def __init__(self, solver: Solver, records: Sequence[ChainRecord]) -> None:
-        self.solver = _in_long_calls(solver, len(records))
+        self.solver = solver
         self.chains = [Chain(self.solver, record) for record in records]
         self._pace = solver.pace_kind()
 
@@ -107,17 +101,3 @@ class Ensemble:
     def warnings(self) -> list[str]:
         """What the user should know of each chain; each thing once."""
         return [message for chain in self.chains if (message := chain.warning())]
-
-
-def _in_long_calls(solver: Solver, n_chains: int) -> Solver:
-    """The solver with the capacity that suits chains that do nothing else between draws.
-
-    Where a call ends leaves a trace in the last bit, so it depends on nothing but the problem. In
-    windows it leaves one within the tolerance: they stay as they are measured.
-    """
-    plan = solver.plan
-    if plan.window > 1:
-        return solver
-    affordable = _MOST_NUMBERS // (solver.density.size * n_chains)
-    capacity = max(plan.capacity, min(_STEPS_PER_CALL, affordable))
-    return solver.with_plan(replace(plan, capacity=capacity))

@@ -104,7 +104,9 @@ def _traces(values: Values, n_draws: int) -> list[StretchTrace]:
         mode=MODE,
     )
     made = [
-        StretchTrace(model=values.model, vars=values.variables, fn=one)
+        StretchTrace(
+            model=values.model, vars=values.variables, fn=one, test_point=values.initial_point
+        )
         for _ in range(values.n_chains)
     ]
     for chain, trace in enumerate(made):

@@ -5,7 +5,6 @@ taken in the span of the leading directions of both, and the eigenvectors that a
 are kept (Seyboldt, Carlson and Carpenter 2026, arXiv:2603.18845; nutpie's low-rank metric).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,17 +59,6 @@ class Sample:
         while len(kept[0]) > limit:
             kept, stride = [array[::2] for array in kept], 2 * stride
         return Sample(kept[0], kept[1], stride, self.seen + len(draws))
-
-    @classmethod
-    def pooled(cls, samples: "Sequence[Sample]") -> "Sample":
-        """Rows of all samples, evenly thinned to as many as one may have."""
-        n = sum(len(sample.draws) for sample in samples)
-        every = slice(None, None, -(-n // _limit(samples[0].draws.shape[1])))
-        draws, dlogp = (
-            np.concatenate([getattr(sample, name)[every] for sample in samples])
-            for name in ("draws", "dlogp")
-        )
-        return cls(draws, dlogp, seen=sum(sample.seen for sample in samples))
 
 
 def _limit(size: int) -> int:

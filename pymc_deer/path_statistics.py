@@ -23,7 +23,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.duplicate import duplicate
 from pymc_deer.mixing import watched
 
 _SLOWEST_SHARE = 0.05
@@ -41,76 +40,65 @@ _NEIGHBOURS = 0.2
 """Lengths that differ by less than this share are taken together, as jitter of step sizes does."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class PathStatistics:
-    """Squared moves by path length, of coordinates and of their absolute values.
+    """Squared moves by path length, of coordinates and of their absolute values, of C chains.
 
     Attributes
     ----------
     counts, moves
         Transitions, (2, B), and sums of squared moves, (2, B, F), by half and bin of path lengths;
         F functions.
-    n, sums, squares
-        Number of states, and sums of the functions and of their squares, (F,).
+    sums, squares
+        Sums of the functions and of their squares, over all states, (F,).
+    n
+        States of each chain.
     last
-        The functions at the last state, (F,); None before the first.
+        The functions at the chains' last states, (C, F); before the first, NaN.
     """
 
     counts: np.ndarray
     moves: np.ndarray
     sums: np.ndarray
     squares: np.ndarray
+    last: np.ndarray
     n: int = 0
-    last: np.ndarray | None = None
 
     @classmethod
-    def empty(cls, size: int) -> "PathStatistics":
+    def empty(cls, n_chains: int, size: int) -> "PathStatistics":
         """For states of D = `size` coordinates, of which those that are watched are looked at."""
         n_bins, n_functions = len(_LENGTHS), 2 * len(watched(np.empty(size)))
         counts, moves = np.zeros((2, n_bins)), np.zeros((2, n_bins, n_functions))
-        return cls(counts, moves, np.zeros(n_functions), np.zeros(n_functions))
+        sums, last = np.zeros(n_functions), np.full((n_chains, n_functions), np.nan)
+        return cls(counts, moves, sums, sums, last)
 
-    @classmethod
-    def pooled(cls, statistics: "Sequence[PathStatistics]") -> "PathStatistics":
-        """Those of several chains together."""
-        whole, *others = statistics
-        for part in others:
-            whole = cls(
-                whole.counts + part.counts,
-                whole.moves + part.moves,
-                whole.sums + part.sums,
-                whole.squares + part.squares,
-                whole.n + part.n,
-            )
-        return whole
-
-    def copy(self) -> "PathStatistics":
-        """One to which transitions can be added without this one's knowing."""
-        written_to = ("counts", "moves", "sums", "squares")
-        return duplicate(self, **{name: getattr(self, name).copy() for name in written_to})
-
-    def add(self, trajectory: Trajectory) -> None:
-        """Take in transitions that follow on those before."""
-        z = watched(trajectory.z).astype(float)
-        functions = np.concatenate([z, np.abs(z)], axis=1)
-        first = 1 if self.last is None else 0
-        states = functions if self.last is None else np.concatenate([self.last[None], functions])
-        moves = (states[1:] - states[:-1]) ** 2
-        half = (self.n + np.arange(len(z)))[first:] % 2
-        lengths = trajectory.n_leapfrog * trajectory.step_sizes
-        bins = np.searchsorted(_BOUNDS, lengths[first:])
-        np.add.at(self.counts, (half, bins), 1)
-        np.add.at(self.moves, (half, bins), moves)
-        self.n += len(z)
-        self.sums += functions.sum(axis=0)
-        self.squares += (functions**2).sum(axis=0)
-        # A copy: a view would keep the whole stretch.
-        self.last = functions[-1].copy()
+    def extended(self, trajectories: Sequence[Trajectory]) -> "PathStatistics":
+        """With transitions, of each chain as many, that follow on those before."""
+        z = np.array([watched(t.z) for t in trajectories], dtype=float)
+        functions = np.concatenate([z, np.abs(z)], axis=2)
+        first = 0 if self.n else 1
+        before = np.concatenate([self.last[:, None], functions[:, :-1]], axis=1)[:, first:]
+        moves = (functions[:, first:] - before) ** 2
+        lengths = np.array([t.n_leapfrog * t.step_sizes for t in trajectories])[:, first:]
+        half = np.arange(self.n + first, self.n + z.shape[1]) % 2
+        cells = half * len(_LENGTHS) + np.searchsorted(_BOUNDS, lengths)
+        counts, sums_of_moves = self.counts.copy(), self.moves.copy()
+        _add_by_cell(cells.ravel(), moves.reshape(-1, moves.shape[2]), counts, sums_of_moves)
+        return PathStatistics(
+            counts,
+            sums_of_moves,
+            self.sums + np.add.reduce(functions, axis=(0, 1)),
+            self.squares + np.add.reduce(functions**2, axis=(0, 1)),
+            # A copy: a view would keep the whole stretch.
+            functions[:, -1].copy(),
+            self.n + z.shape[1],
+        )
 
     @property
     def variance(self) -> np.ndarray:
         """Variances of the functions, (F,): those of the coordinates come first."""
-        variance = self.squares / self.n - (self.sums / self.n) ** 2
+        n = self.n * len(self.last)
+        variance = self.squares / n - (self.sums / n) ** 2
         return np.maximum(variance, np.finfo(float).tiny)
 
     def best(self) -> tuple[float, float] | None:
@@ -133,6 +121,23 @@ class PathStatistics:
         chosen = np.argmax(np.convolve(padded, np.ones(_SMOOTHING), mode="valid"))
         deviations = np.sqrt(variance[: len(self.sums) // 2])
         return float(seen[chosen] / np.median(deviations)), float(times[chosen])
+
+
+def _add_by_cell(
+    cells: np.ndarray, moves: np.ndarray, counts: np.ndarray, sums: np.ndarray
+) -> None:
+    """Add n rows of moves, (n, F), to the cells they belong to, (n,), of all in order.
+
+    What ``np.add.at`` does, in a tenth of the time.
+    """
+    if not len(cells):
+        return
+    order = np.argsort(cells, kind="stable")
+    cells = cells[order]
+    firsts = np.flatnonzero(np.diff(cells, prepend=-1))
+    cells = cells[firsts]
+    counts.reshape(-1)[cells] += np.diff(firsts, append=len(order))
+    sums.reshape(-1, sums.shape[2])[cells] += np.add.reduceat(moves[order], firsts, axis=0)
 
 
 def _times(moves: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -116,9 +116,9 @@ def prepare(
     noise = resolve_noise(options, backend)
     spec = SweepSpec(kind, rule, options.probes, options.kernel, noise)
     tol = options.tol or _DEFAULT_TOL[density.dtype]
-    plan = window_plan(1, options.max_sweeps, tol, density.size)
+    plan = window_plan(1, options.max_sweeps, tol, density)
     solver = make_solver(backend, density, spec, plan)
-    point = model.initial_point()
+    point = density.initial_point
     if is_first := calibration is None:
         refuse_dense(options, solver)
         refuse_hvp(options, density)
@@ -131,7 +131,7 @@ def prepare(
             allowed = rules or solver.trial_rules
             calibration = _measured(options, solver, model, point, allowed, device)
         solver = solver.with_rule(calibration.jacobian).with_plan(
-            window_plan(calibration.window, calibration.max_sweeps, tol, density.size)
+            window_plan(calibration.window, calibration.max_sweeps, tol, density)
         )
         x, params = density.layout.ravel(point, density.dtype), density.param_values(point)
         logp, _ = solver.evaluate(x, identity_metric(kind, density.size), params)

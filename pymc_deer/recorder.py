@@ -18,7 +18,7 @@ from xarray import DataTree
 from pymc_deer.batches import in_batches
 from pymc_deer.beside import Beside
 from pymc_deer.chain import ChainRecord
-from pymc_deer.density import Layout
+from pymc_deer.density import Density, Layout
 from pymc_deer.stats import STATS
 from pymc_deer.stretch import SolvedStretch
 from pymc_deer.typing import Tensor
@@ -40,8 +40,8 @@ class Values:
     ----------
     model
         The model that is sampled.
-    layout
-        Where its value variables lie in a draw.
+    density
+        What its draws are of: where the value variables lie in one.
     var_names
         What to record; all unobserved variables and Deterministics by default.
     n_chains
@@ -49,13 +49,15 @@ class Values:
     """
 
     def __init__(
-        self, model: Model, layout: Layout, var_names: Sequence[str] | None, n_chains: int
+        self, model: Model, density: Density, var_names: Sequence[str] | None, n_chains: int
     ) -> None:
+        layout = density.layout
         self.model = model
+        self.initial_point = density.initial_point
         self.variables = _traced(model, var_names)
         self.n_chains = n_chains
         self._at = _vectorized(model, layout, self.variables)
-        x = layout.ravel(model.initial_point(), np.result_type(*layout.dtypes).name)
+        x = layout.ravel(self.initial_point, np.result_type(*layout.dtypes).name)
         of_one = sum(value.nbytes for value in self._at(x[None]))
         most = _BLOCK_BYTES // (n_chains * (x.nbytes + of_one + 8 * len(STATS)))
         self.rows_per_block = max(1, most)

@@ -253,7 +253,7 @@ def _begun(
     # All variables are the step's own: what is left are data.
     params = step.density.param_values({})
     with phases.of("compile"):
-        values = Values(step.model, step.density.layout, settings.var_names, settings.chains)
+        values = Values(step.model, step.density, settings.var_names, settings.chains)
     ensemble = _started(step, params, settings, hardware, initvals)
     stored = settings.stored(step.options)
     attrs = fixed_attrs(step.backend, step.attrs, stored.options)
@@ -287,7 +287,7 @@ def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run
         phases = Phases(checkpoint.seconds)
         with phases.of("compile"):
             step = make_step(replace(settings, options=options), model, hardware)
-            values = Values(model, step.density.layout, settings.var_names, settings.chains)
+            values = Values(model, step.density, settings.var_names, settings.chains)
         params = step.density.param_values({})
         ensemble = Ensemble(hardware.solver(step.solver, settings, params), checkpoint.records)
         checkpoint.fingerprint.refuse_other_density(ensemble.solver, params)
@@ -320,7 +320,7 @@ def _started(
     ]
     records = [step.new_record(rng, settings.tune, settings.draws) for rng in rngs]
     ensemble = Ensemble(hardware.solver(step.solver, settings, params), records)
-    default = model.initial_point()
+    default = step.density.initial_point
     starts = [
         find_start(model, ensemble.solver, point, default, params, record.streams.start)
         for point, record in zip(points, records, strict=True)

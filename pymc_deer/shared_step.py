@@ -8,10 +8,11 @@ from pymc.model import Model
 
 from pymc_deer.backends import resolve_backend
 from pymc_deer.calibration import affordable_window
-from pymc_deer.cost_shares import count_gradient
+from pymc_deer.cost_shares import count_indexed_and_functions
 from pymc_deer.hardware import Hardware
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
+from pymc_deer.options import BackendName
 from pymc_deer.settings import Settings
 from pymc_deer.status import (
     BackendError,
@@ -22,29 +23,52 @@ from pymc_deer.status import (
 )
 from pymc_deer.step import DeerStep
 
-KERNELS: dict[str, type[DeerStep]] = {"mala": DeerMALA, "hmc": DeerHMC}
+_FEW_INDEXED, _MANY_INDEXED = 2**9, 2**14
+_WORTH_OF_A_FUNCTION = 4
+"""Numbers gathered and scattered for a gradient up to which that is no matter, and beyond which
+Numba is the faster on a CPU whatever else there is: XLA takes them one by one. Between them, how
+many a transcendental function makes up for, which JAX computes two to three times as fast."""
 
-_INDEXED = 2**14
-"""Numbers gathered and scattered for a gradient beyond which Numba is the faster on a CPU: XLA
-scatters one by one. With fewer JAX is as fast or up to three times faster, as its exponentials and
-logarithms are vectorised, and it compiles in seconds."""
+
+class _InOneProcess(DeerStep):
+    """A step whose chains run in this process, so that JAX may run them.
+
+    On a CPU it compiles in seconds, and its exponentials and logarithms are vectorised.
+    """
+
+    def _resolved_backend(self, name: BackendName) -> BackendName:
+        resolved = super()._resolved_backend(name)
+        if name != "auto" or resolved == "jax":
+            return resolved
+        try:
+            resolve_backend("jax")
+        except BackendError:
+            return resolved
+        indexed, functions = count_indexed_and_functions(self.density)
+        enough = max(_FEW_INDEXED, _WORTH_OF_A_FUNCTION * functions)
+        return resolved if indexed > min(enough, _MANY_INDEXED) else "jax"
+
+
+class _MALA(_InOneProcess, DeerMALA):
+    __doc__ = DeerMALA.__doc__
+
+
+class _HMC(_InOneProcess, DeerHMC):
+    __doc__ = DeerHMC.__doc__
+
+
+KERNELS: dict[str, type[DeerStep]] = {"mala": _MALA, "hmc": _HMC}
 
 
 def make_step(settings: Settings, model: Model | None, hardware: Hardware) -> DeerStep:
-    """The step; it reports all that is wrong with a model.
-
-    The chains are in one process, so that JAX may run them wherever the user leaves that open.
-    """
+    """The step; it reports all that is wrong with a model."""
     options = hardware.step_options(settings.options)
-    if options.get("backend", "auto") != "auto" or resolve_backend("auto") == "jax":
-        return _step(settings.kernel, model, options)
     try:
-        step = _step(settings.kernel, model, {**options, "backend": "jax"})
+        return _step(settings.kernel, model, options)
     except (BackendError, ForkError):
+        if options.get("backend", "auto") != "auto" or resolve_backend("auto") == "jax":
+            raise
         return _step(settings.kernel, model, {**options, "backend": "numba"})
-    if count_gradient(step.density).indexing <= _INDEXED:
-        return step
-    return _step(settings.kernel, model, {**options, "backend": "numba"})
 
 
 def within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> DeerStep:

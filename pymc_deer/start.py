@@ -33,7 +33,7 @@ def find_start(
     point
         Where PyMC would start.
     default
-        ``model.initial_point()``, which PyMC compiles anew each time: once will do for all chains.
+        ``model.initial_point()``.
     solver, params
         What evaluates logp and its gradient there, with the density's parameters.
 

@@ -95,9 +95,10 @@ class DeerStep(BlockedStep):
                 f"or 'jax' in place of compile_kwargs={compile_kwargs!r}."
             )
         self.model = modelcontext(model)
-        self.backend = resolve_backend(options.backend)
-        self.options = replace(options, noise=resolve_noise(options, self.backend))
         self.vars = _value_vars(vars, self.model, options.sampler)
+        self.options = options
+        self.backend = self._resolved_backend(options.backend)
+        self.options = replace(options, noise=resolve_noise(options, self.backend))
         self.blocked = blocked
         self.rng = get_random_generator(rng)
         self.tune = True
@@ -106,6 +107,10 @@ class DeerStep(BlockedStep):
         self._given_out: _GivenOut | None = None
         self._calibration: Calibration | None = None
         self._compile()
+
+    def _resolved_backend(self, name: BackendName) -> BackendName:
+        """The backend to run on, of the vars and options that are known by now."""
+        return resolve_backend(name)
 
     @cached_property
     def density(self) -> Density:
@@ -200,7 +205,7 @@ class DeerStep(BlockedStep):
         chain.resume(params)
         if self.fresh:
             rng = chain.record.streams.start
-            default = self.model.initial_point()
+            default = self.density.initial_point
             start = find_start(self.model, self.solver, point, default, params, rng)
             chain.begin(start, params)
             self.fresh = False

@@ -139,7 +139,7 @@ def trace_sweeps(
     backend = resolve_backend("jax" if options.backend == "auto" else options.backend)
     alone = prepare(options, density, context, backend, alone=True).solver
     with alone.one_blas_thread():
-        pilot = warmed_up(options, alone, context, context.initial_point())
+        pilot = warmed_up(options, alone, context, density.initial_point)
     window = n if asked.window == "auto" else min(n, int(asked.window))
     solver = alone.with_plan(replace(alone.plan, window=window))
     streams = Streams.spawn(np.random.default_rng(random_seed))

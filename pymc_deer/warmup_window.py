@@ -1,8 +1,7 @@
 """What one window of warm-up shows: moments for the metric, batch means for the mixing."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,58 +13,83 @@ from pymc_deer.metric_low_rank import Sample, estimate_low_rank
 from pymc_deer.mixing import autocorrelation_time, largest_of_noisy, watched
 from pymc_deer.path_statistics import PathStatistics
 
+_TOGETHER = 2**19
+"""Numbers in the states of all chains up to which they are summed up in one piece, as a copy."""
 
-@dataclass
+
+@dataclass(frozen=True)
 class WarmupWindow:
-    """Draws and gradients of a window, summed up stretch by stretch.
+    """Draws and gradients of a window, of C chains that learn together, stretch by stretch.
 
-    In whitened coordinates, but for a ``low_rank`` metric, which is estimated in x.
+    In whitened coordinates, but for a ``low_rank`` metric, which is estimated in x. Nothing of one
+    ever changes: what is behind more draws is another, so that chains can go on from either.
+
+    Attributes
+    ----------
+    moments
+        Of the draws and gradients of all chains; None before the first.
+    means
+        For each batch that has ended, the chains' means of what is watched of a state, (C, D).
+    sums, count
+        Of the batch that goes on, the chains' sums of the same, (C, D), and states of each.
+    sample
+        Of a ``low_rank`` metric, what is kept of the draws themselves.
+    paths
+        What transitions of different lengths show; None where nobody wants to know.
     """
 
-    stretch: Moments | None = None
     moments: Moments | None = None
-    means: list[np.ndarray] = field(default_factory=list)
+    means: tuple[np.ndarray, ...] = ()
+    sums: np.ndarray | None = None
+    count: int = 0
     sample: Sample | None = None
     paths: PathStatistics | None = None
 
-    @classmethod
-    def pooled(cls, windows: "Sequence[WarmupWindow]") -> "WarmupWindow":
-        """The windows of several chains, run with one metric, as one."""
-        if len(windows) == 1:
-            return windows[0]
-        samples = [window.sample for window in windows if window.sample is not None]
-        paths = [window.paths for window in windows if window.paths is not None]
-        return cls(
-            moments=reduce(_merged, [w.moments for w in windows if w.moments is not None], None),
-            means=[mean for window in windows for mean in window.means],
-            sample=Sample.pooled(samples) if samples else None,
-            paths=PathStatistics.pooled(paths) if paths else None,
-        )
+    def extended(
+        self, trajectories: Sequence[Trajectory], metric: Metric, batch: int
+    ) -> "WarmupWindow":
+        """With part of a stretch, of each chain as long, that was run with `metric`.
 
-    def copy(self) -> "WarmupWindow":
-        """One that goes on without this one's knowing; sums once made are shared."""
-        return duplicate(self, means=list(self.means), paths=self.paths and self.paths.copy())
+        Of every `batch` states of a chain there is a mean.
+        """
+        moments, sample, rows = self.moments, self.sample, []
+        for draws, dlogp in _pieces(trajectories):
+            of_chains, size = draws.shape[:2], draws.shape[2]
+            draws, dlogp = draws.reshape(-1, size), dlogp.reshape(-1, size)
+            if metric.kind == "low_rank":
+                draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
+                sample = Sample.empty(size) if sample is None else sample
+                sample = sample.extended(draws, dlogp)
+            piece = Moments.of(draws, dlogp, metric.kind)
+            moments = piece if moments is None else moments.merged(piece)
+            rows.append(watched(draws).reshape(*of_chains, -1))
+        states = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        seen = duplicate(self, moments=moments, sample=sample)
+        while states.shape[1]:
+            missing = batch - seen.count
+            seen = seen._with_states(states[:, :missing])
+            seen = seen.at_batch_end() if seen.count == batch else seen
+            states = states[:, missing:]
+        return seen
 
-    def add(self, trajectory: Trajectory, metric: Metric) -> None:
-        """Take in part of a stretch that was run with `metric`."""
-        draws, dlogp = trajectory.z, trajectory.dlogp
-        if metric.kind == "low_rank":
-            draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
-            sample = Sample.empty(draws.shape[1]) if self.sample is None else self.sample
-            self.sample = sample.extended(draws, dlogp)
-        self.stretch = _merged(self.stretch, Moments.of(draws, dlogp, metric.kind))
+    def _with_states(self, states: np.ndarray) -> "WarmupWindow":
+        """With what is watched of some states, (C, n, D), in the batch that goes on."""
+        sums = np.add.reduce(states, axis=1, dtype=float)
+        sums = sums if self.sums is None else self.sums + sums
+        return duplicate(self, sums=sums, count=self.count + states.shape[1])
 
-    def add_paths(self, trajectory: Trajectory) -> None:
-        """Look at its path lengths too: those of all parts of a window, or of none."""
-        self.paths = self.paths or PathStatistics.empty(trajectory.z.shape[1])
-        self.paths.add(trajectory)
+    def with_paths(self, trajectories: Sequence[Trajectory]) -> "WarmupWindow":
+        """With what they show of path lengths: all parts of a window, or none."""
+        paths = self.paths
+        if paths is None:
+            paths = PathStatistics.empty(len(trajectories), trajectories[0].z.shape[1])
+        return duplicate(self, paths=paths.extended(trajectories))
 
-    def end_stretch(self) -> None:
-        if self.stretch is None:
-            return
-        self.moments = _merged(self.moments, self.stretch)
-        self.means.append(watched(self.stretch.z_mean))
-        self.stretch = None
+    def at_batch_end(self) -> "WarmupWindow":
+        """Where the next draws belong to another batch, at the end of a stretch too."""
+        if self.sums is None:
+            return self
+        return duplicate(self, means=(*self.means, self.sums / self.count), sums=None, count=0)
 
     def estimate(self, old: Metric, white: float) -> Metric:
         """The metric to go on with, after a window that was run with `old`.
@@ -77,16 +101,21 @@ class WarmupWindow:
             return estimate_metric(self.moments, old)
         return estimate_low_rank(self.moments, self.sample, old, white)
 
+    @property
+    def _batches(self) -> np.ndarray:
+        """Means of what is watched, one for every batch of every chain, (n, D)."""
+        return np.concatenate(self.means)
+
     def autocorrelation_time(self) -> float | None:
         """Integrated autocorrelation time of the slowest coordinate, in transitions.
 
-        A batch for every stretch; None from fewer than two.
+        None from fewer than two batches.
         """
-        if self.moments is None or len(self.means) < 2:
+        if self.moments is None or sum(map(len, self.means)) < 2:
             return None
-        length = self.moments.count / len(self.means)
+        means = self._batches
         variance = watched(self.moments.z_variance)
-        return autocorrelation_time(np.array(self.means), length, variance)
+        return autocorrelation_time(means, self.moments.count / len(means), variance)
 
     def best_path(self) -> tuple[float, float] | None:
         """The best path length, and transitions for an independent draw; None if not known.
@@ -97,8 +126,13 @@ class WarmupWindow:
         if found is None or slow is None:
             return found
         length, time = found
-        return length, max(time, slow / largest_of_noisy(len(self.means), len(self.means[0])))
+        return length, max(time, slow / largest_of_noisy(*self._batches.shape))
 
 
-def _merged(before: Moments | None, batch: Moments) -> Moments:
-    return batch if before is None else before.merged(batch)
+def _pieces(trajectories: Sequence[Trajectory]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """States and gradients, (C, n, D): of all chains, or where that is much, of one by one."""
+    if len(trajectories) > 1 and len(trajectories) * trajectories[0].z.size <= _TOGETHER:
+        yield np.array([t.z for t in trajectories]), np.array([t.dlogp for t in trajectories])
+    else:
+        for trajectory in trajectories:
+            yield trajectory.z[None], trajectory.dlogp[None]

@@ -49,6 +49,7 @@ class JaxSolver(Solver):
         super().__init__(*args, **kwargs)
         self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
         self._buffers = _no_buffers()
+        self._tapes: dict[tuple[int, ...], list[tuple[np.ndarray, ...]]] = defaultdict(list)
 
     def on_devices(self, placement: ManyDevices) -> Self:
         """The same solver on devices that share its arrays.
@@ -65,6 +66,7 @@ class JaxSolver(Solver):
             _programs={key: self._programs[key] for key in {"step"} & self._programs.keys()},
             _on_device_cache={},
             _buffers=_no_buffers(),
+            _tapes=defaultdict(list),
         )
 
     def solve_together(
@@ -78,18 +80,19 @@ class JaxSolver(Solver):
         noises = [job.noise.after(first) for job in jobs]
         starts = np.stack([job.buffers.z[first - 1] if first else job.start for job in jobs])
         n, rows = len(noises[0].log_u), self.plan.capacity
-        arrays = _stacked(noises, rows)
-        weight = arrays[-1].max()
+        weight = max(noise.n_leapfrog.max() for noise in noises)
         with self._session():
             loop = self._compiled("sequential", self._compile_sequential)
             filled = self._take_buffers(len(jobs), rows)
-            starts, *arrays = map(self.placement.of_chains, (starts, *arrays))
+            tape = self._take_tape(noises, rows)
+            starts, *arrays = map(self.placement.of_chains, (starts, *tape))
             for call in self._paces["sequential", len(jobs)].calls(n, weight):
                 self._check_stopped()
                 filled = loop(filled, starts, *arrays, *call, self._on_device(inputs))
                 filled[0].block_until_ready()
             self._write(filled, jobs, first, [n] * len(jobs))
             self._keep_buffers(filled)
+            self._tapes[tape[1].shape].append(tape)
 
     def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         n, window, n_jobs = len(jobs[0].noise.log_u), self.plan.window, len(jobs)
@@ -243,6 +246,13 @@ class JaxSolver(Solver):
         types = solved_types(rows, self.density.size, self.density.dtype)
         return tuple(self.placement.zeros((n_chains, *shape), dtype) for shape, dtype in types)
 
+    def _take_tape(self, noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
+        """Noise of all chains, (C, rows, ...), in the arrays of a stretch before: the rows behind
+        it, which are not looked at, are as they were.
+        """
+        kept = self._tapes[len(noises), rows]
+        return _filled(kept.pop() if kept else _empty_tape(noises, rows), noises)
+
     def _keep_buffers(self, filled: tuple[jax.Array, ...]) -> None:
         """For the next stretch, once they are read: it may begin at once, in another thread."""
         n_chains, rows = filled[0].shape[:2]
@@ -262,6 +272,7 @@ class JaxSolver(Solver):
             "_programs": {},
             "_on_device_cache": {},
             "_buffers": _no_buffers(),
+            "_tapes": defaultdict(list),
         }
 
 
@@ -314,12 +325,19 @@ def _abstract(variable: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, variable.type.dtype)
 
 
+def _empty_tape(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
+    """Room for the noise of all chains at full capacity, so that all calls have one shape."""
+    return tuple(np.zeros((len(noises), rows, *a.shape[1:]), a.dtype) for a in noises[0])
+
+
 def _stacked(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
-    """Noise of all chains, (C, rows, ...): at full capacity, so that all calls have one shape."""
-    n, stacked = len(noises[0].log_u), []
-    for of_chains in zip(*noises, strict=True):
-        padded = np.zeros((len(noises), rows, *of_chains[0].shape[1:]), of_chains[0].dtype)
+    """Noise of all chains, (C, rows, ...), and nothing behind it."""
+    return _filled(_empty_tape(noises, rows), noises)
+
+
+def _filled(tape: tuple[np.ndarray, ...], noises: Sequence[Noise]) -> tuple[np.ndarray, ...]:
+    """The arrays with the noise of all chains in their first rows."""
+    for padded, of_chains in zip(tape, zip(*noises, strict=True), strict=True):
         for mine, its in zip(padded, of_chains, strict=True):
-            mine[:n] = its
-        stacked.append(padded)
-    return tuple(stacked)
+            mine[: len(its)] = its
+    return tape

@@ -31,7 +31,7 @@ REPEATS = 9
 
 
 def tuned_solver(case: Warmed, backend: BackendName, window: int) -> Solver:
-    plan = window_plan(window, None, 1e-6, case.density.size)
+    plan = window_plan(window, None, 1e-6, case.density)
     return make_solver(backend, case.density, SweepSpec(case.tuning.metric.kind, "secant"), plan)
 
 

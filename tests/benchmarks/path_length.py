@@ -116,8 +116,7 @@ def picks(runner: Runner, seed: int) -> tuple[float, int]:
     tape = streams.tape(LEARNING, runner.case.density.size, tuning)
     step_size = runner.step_size(most // 2, "step size")
     run = runner.run(tape, step_size)
-    statistics = PathStatistics.empty(runner.case.density.size)
-    statistics.add(run)
+    statistics = PathStatistics.empty(1, runner.case.density.size).extended([run])
     ours = statistics.best()
     assert ours is not None
     norms = ((run.z - run.z.mean(axis=0)) ** 2).sum(axis=1)

@@ -187,7 +187,7 @@ def together(**arguments: Any) -> Trigger:
     """The mistake is in the arguments of pymc_deer.sample."""
 
     def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
-        kernel = next(name for name, kind in KERNELS.items() if kind is sampler)
+        kernel = next(name for name, kind in KERNELS.items() if issubclass(kind, sampler))
         options = {"model": one_variable(), "kernel": kernel, "backend": "jax", "window": 1}
         return pymc_deer.sample(**(options | arguments))
 
@@ -314,7 +314,7 @@ def goes_on(model: Callable[[], pm.Model] = one_variable, **arguments: Any) -> T
     """The mistake is in how a stored run is taken up."""
 
     def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
-        kernel = next(name for name, kind in KERNELS.items() if kind is sampler)
+        kernel = next(name for name, kind in KERNELS.items() if issubclass(kind, sampler))
         path = stored(kernel).name
         return pymc_deer.sample(resume=path, model=model(), kernel=kernel, **arguments)
 

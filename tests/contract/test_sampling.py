@@ -271,7 +271,7 @@ def test_deterministics_are_computed_for_all_draws_in_one_call() -> None:
     with eight_schools() as model:
         pm.Deterministic("twice", 2 * model["theta"])
         step = pymc_deer.DeerMALA(backend="jax", window=1)
-    values = Values(model, step.density.layout, None, 2)
+    values = Values(model, step.density, None, 2)
     assert not [n for n in values._at.maker.fgraph.apply_nodes if isinstance(n.op, Blockwise)]
     draws = np.random.default_rng(0).normal(size=(2, 5, step.density.size))
     found = values.at(draws)

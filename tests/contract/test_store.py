@@ -22,7 +22,7 @@ from numpy.testing import assert_array_equal
 from xarray import DataTree
 
 import pymc_deer
-from pymc_deer import ensemble, shared_step, store, store_recorder
+from pymc_deer import calibration, ensemble, shared_step, store, store_recorder
 from pymc_deer.checkpoint import Checkpoint
 from pymc_deer.examples import eight_schools
 from pymc_deer.store import DrawStore, open_store
@@ -80,7 +80,7 @@ def short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shorten_calls(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ensemble, "_STEPS_PER_CALL", 1)
+    patch.setattr(calibration, "_LONGEST", 1)
 
 
 def commit_often(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.path_statistics import PathStatistics
+from pymc_deer.path_statistics import _BOUNDS, PathStatistics
 from tests.support import trajectory
 
 STEP_SIZE = 0.1
@@ -40,9 +40,7 @@ def rotations(
 
 
 def seen(moves: Trajectory) -> PathStatistics:
-    statistics = PathStatistics.empty(moves.z.shape[1])
-    statistics.add(moves)
-    return statistics
+    return PathStatistics.empty(1, moves.z.shape[1]).extended([moves])
 
 
 def exact_time(length: float, frequencies: np.ndarray) -> float:
@@ -136,15 +134,35 @@ def test_enough_transitions_of_one_length_say_something() -> None:
 @pytest.mark.parametrize("pieces", [2, 7, 400])
 def test_cutting_a_trajectory_changes_nothing(pieces: int) -> None:
     moves = rotations(np.array([1.0, 0.7, 0.4]), np.pi, 400)
-    whole, cut = seen(moves), PathStatistics.empty(3)
+    whole, cut = seen(moves), PathStatistics.empty(1, 3)
     for rows in np.array_split(np.arange(len(moves)), pieces):
-        cut.add(moves[rows[0] : rows[-1] + 1])
+        cut = cut.extended([moves[rows[0] : rows[-1] + 1]])
     assert cut.n == whole.n == 400
     assert whole.counts.sum() == 399
     assert_allclose(cut.counts, whole.counts)
     for name in ("moves", "sums", "squares", "last"):
         assert_allclose(getattr(cut, name), getattr(whole, name), rtol=1e-10)
     assert cut.best() == pytest.approx(whole.best())
+
+
+def test_chains_are_counted_together_and_followed_apart() -> None:
+    """By hand: every move of each chain, between its own states, in its half and its length."""
+    chains = [rotations(np.array([1.0, 0.5]), np.pi, 60, seed=seed) for seed in range(3)]
+    statistics = PathStatistics.empty(3, 2)
+    for rows in (slice(0, 1), slice(1, 24), slice(24, 60)):
+        statistics = statistics.extended([chain[rows] for chain in chains])
+    counts, moves = np.zeros_like(statistics.counts), np.zeros_like(statistics.moves)
+    for chain in chains:
+        functions = np.column_stack([chain.z, np.abs(chain.z)])
+        lengths = chain.n_leapfrog * chain.step_sizes
+        for t in range(1, 60):
+            cell = t % 2, np.searchsorted(_BOUNDS, lengths[t])
+            counts[cell] += 1
+            moves[cell] += (functions[t] - functions[t - 1]) ** 2
+    assert_allclose(statistics.counts, counts)
+    assert_allclose(statistics.moves, moves, rtol=1e-10)
+    states = np.concatenate([chain.z for chain in chains])
+    assert_allclose(statistics.variance[:2], states.var(axis=0), rtol=1e-10)
 
 
 def test_of_many_coordinates_some_are_looked_at() -> None:

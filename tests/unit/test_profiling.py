@@ -11,7 +11,14 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_deer.calibration import Trial, Trials
-from pymc_deer.cost_shares import FUNCTION_COST, Work, count_constants, count_gradient, count_work
+from pymc_deer.cost_shares import (
+    FUNCTION_COST,
+    Work,
+    count_constants,
+    count_gradient,
+    count_indexed_and_functions,
+    count_work,
+)
 from pymc_deer.cost_shares import libraries as libraries_of
 from pymc_deer.density import build_density
 from pymc_deer.options import profiled_backends, profiled_windows
@@ -289,3 +296,14 @@ def test_backends_are_both_or_those_named() -> None:
     assert profiled_backends(None) == ("numba", "jax")
     assert profiled_backends({"jax": 1}) == ("jax",)
     assert profiled_backends(["jax", "jax", "numba"]) == ("jax", "numba")
+
+
+def test_indexed_numbers_and_functions_are_counted_apart() -> None:
+    with pm.Model() as model:
+        group = pm.Normal("group", shape=4)
+        pm.Poisson("y", pt.exp(group[np.arange(100) % 4]), observed=np.ones(100, int))
+    indexed, functions = count_indexed_and_functions(build_density(model))
+    # Gathered, and their gradients scattered.
+    assert indexed == 200
+    # An exponential for each, and no more than a logarithm of it besides.
+    assert 100 <= functions <= 204

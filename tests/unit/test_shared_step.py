@@ -1,26 +1,34 @@
 """Which backend `pymc_deer.sample` takes where the user leaves it open."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_deer import shared_step
-from pymc_deer.density import build_density
+import pymc_deer.step
 from pymc_deer.hardware import Hardware
 from pymc_deer.settings import Settings
 from pymc_deer.shared_step import make_step
 from pymc_deer.status import BackendError, DeerError, ForkError
+from pymc_deer.step import DeerStep
 
 
 def intercepts(n: int) -> pm.Model:
-    """A model whose gradient gathers and scatters 2 n numbers and a few more."""
+    """A model whose gradient gathers and scatters 2 n numbers and computes a logarithm or two."""
     with pm.Model() as model:
         group = pm.Normal("group", shape=4)
         pm.Normal("y", group[np.arange(n) % 4], observed=np.zeros(n))
+    return model
+
+
+def rates(n: int) -> pm.Model:
+    """One that computes an exponential or two for each of the numbers, besides."""
+    with pm.Model() as model:
+        group = pm.Normal("group", shape=4)
+        logits = group[np.arange(n) % 4]
+        pm.Bernoulli("y", logit_p=logits, observed=np.zeros(n, int))
     return model
 
 
@@ -33,25 +41,35 @@ def taken(
     """The backend of the step, and those tried; steps compile nothing, and may fail."""
     tried: list[str] = []
 
-    def kernel(model: pm.Model, backend: str = "auto", **_: Any) -> Any:
-        tried.append(backend)
-        if failures and backend in failures:
-            raise failures[backend]
-        density, values = build_density(model), model.value_vars
-        return SimpleNamespace(backend=backend, density=density, vars=values, model=model)
+    def compiled(step: DeerStep) -> None:
+        tried.append(step.backend)
+        if failures and step.backend in failures:
+            raise failures[step.backend]
 
-    monkeypatch.setitem(shared_step.KERNELS, "mala", kernel)
-    monkeypatch.setattr(shared_step, "resolve_backend", lambda name: "numba")
+    def without_gpu(name: str) -> str:
+        return "numba" if name == "auto" else name
+
+    monkeypatch.setattr(DeerStep, "_compile", compiled)
+    monkeypatch.setattr(pymc_deer.step, "resolve_backend", without_gpu)
+    monkeypatch.setattr(pymc_deer.shared_step, "resolve_backend", without_gpu)
     step = make_step(Settings(options=options), model, Hardware())
     return step.backend, tried
 
 
 def test_jax_runs_chains_that_are_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert taken(monkeypatch, intercepts(1000)) == ("jax", ["jax"])
+    assert taken(monkeypatch, intercepts(200)) == ("jax", ["jax"])
+
+
+def test_numba_runs_what_gathers_and_scatters_and_does_little_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before anything is compiled for JAX."""
+    assert taken(monkeypatch, intercepts(1000)) == ("numba", ["numba"])
+    assert taken(monkeypatch, rates(1000)) == ("jax", ["jax"])
 
 
 def test_numba_runs_what_gathers_and_scatters_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert taken(monkeypatch, intercepts(9000)) == ("numba", ["jax", "numba"])
+    assert taken(monkeypatch, rates(9000)) == ("numba", ["numba"])
 
 
 @pytest.mark.parametrize("error", [BackendError("JAX cannot."), ForkError("JAX cannot here.")])
@@ -72,4 +90,6 @@ def test_what_neither_can_run_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_user_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken(monkeypatch, intercepts(8), backend="numba") == ("numba", ["numba"])
     assert taken(monkeypatch, intercepts(9000), backend="jax") == ("jax", ["jax"])
+    with pytest.raises(BackendError, match="JAX cannot"):
+        taken(monkeypatch, intercepts(8), {"jax": BackendError("JAX cannot.")}, backend="jax")
     assert taken(monkeypatch, intercepts(9000), backend="auto")[0] == "numba"

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+import pymc_deer.warmup_window
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import KINDS, MetricKind, identity_metric
+from pymc_deer.mixing import autocorrelation_time
 from pymc_deer.warmup_window import WarmupWindow
 from tests.support import autoregressive, trajectory
 
@@ -18,8 +20,8 @@ def filled(z: np.ndarray, stretches: int, pieces: int = 1, kind: MetricKind = "d
     for stretch in np.split(z, stretches):
         for rows in np.array_split(stretch, pieces):
             metric = identity_metric(kind, z.shape[1])
-            window.add(trajectory(rows, -rows), metric)
-        window.end_stretch()
+            window = window.extended([trajectory(rows, -rows)], metric, len(stretch))
+        window = window.at_batch_end()
     return window
 
 
@@ -67,11 +69,10 @@ def rotated(n: int, seed: int = 3) -> Trajectory:
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_cutting_a_stretch_changes_nothing_of_its_paths(size: int) -> None:
     """Nor does a piece whose paths happen to have one step each."""
-    whole, cut = WarmupWindow(), WarmupWindow()
-    moves = rotated(300)
-    whole.add_paths(moves)
+    moves, cut = rotated(300), WarmupWindow()
+    whole = WarmupWindow().with_paths([moves])
     for first in range(0, len(moves), size):
-        cut.add_paths(moves[first : first + size])
+        cut = cut.with_paths([moves[first : first + size]])
     assert whole.paths is not None
     assert cut.paths is not None
     assert whole.paths.counts.sum() == len(moves) - 1
@@ -81,8 +82,7 @@ def test_cutting_a_stretch_changes_nothing_of_its_paths(size: int) -> None:
 
 
 def test_paths_are_looked_at_only_if_asked_for() -> None:
-    window = WarmupWindow()
-    window.add(rotated(20), identity_metric("diag", SIZE))
+    window = WarmupWindow().extended([rotated(20)], identity_metric("diag", SIZE), 20)
     assert window.paths is None
 
 
@@ -92,35 +92,57 @@ def test_a_chain_that_stood_still_teaches_no_metric(kind: MetricKind, n: int) ->
     """The mean of equal numbers is off by roundings, which are no variance."""
     still = np.tile(np.random.default_rng(n).normal(size=20), (n, 1))
     start = identity_metric(kind, 20)
-    window = WarmupWindow()
-    window.add(trajectory(still, -22.3 * still), start)
-    window.end_stretch()
+    window = WarmupWindow().extended([trajectory(still, -22.3 * still)], start, n)
     found = window.estimate(start, 1.5)
     assert_allclose(found.to_x(np.eye(20)) - found.to_x(np.zeros(20)), np.eye(20), atol=1e-9)
     assert_allclose(found.mu, still[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_goes_on_by_itself(kind: MetricKind) -> None:
+def test_what_has_been_seen_stays_as_it_was(kind: MetricKind) -> None:
+    """Interrupted behind what it has learnt, a chain learns the same once more."""
     metric = identity_metric(kind, SIZE)
 
-    def window_of(n: int) -> WarmupWindow:
-        window = WarmupWindow()
-        for seed in range(n):
-            window.add(rotated(50, seed), metric)
-            window.add_paths(rotated(50, seed))
-            window.end_stretch()
-        return window
+    def behind(window: WarmupWindow, seed: int) -> WarmupWindow:
+        moves = [rotated(50, seed), rotated(50, seed + 10)]
+        return window.extended(moves, metric, 30).with_paths(moves).at_batch_end()
 
     def seen(window: WarmupWindow) -> list[str]:
         parts = [window.moments, window.sample, window.paths]
         numbers = [value for part in parts if part for value in vars(part).values()]
         return [np.asarray(value, float).tobytes().hex() for value in (*numbers, *window.means)]
 
-    window = window_of(2)
-    before, copied = seen(window), window.copy()
-    copied.add(rotated(50, 2), metric)
-    copied.add_paths(rotated(50, 2))
-    copied.end_stretch()
+    window = behind(behind(WarmupWindow(), 0), 1)
+    before = seen(window)
+    once = behind(window, 2)
     assert seen(window) == before
-    assert seen(copied) == seen(window_of(3))
+    assert seen(behind(window, 2)) == seen(once) != before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("together", [True, False])
+def test_chains_learn_from_the_draws_of_all(
+    kind: MetricKind, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from one chain that made them all, in pieces of all chains or of one by one."""
+    if not together:
+        monkeypatch.setattr(pymc_deer.warmup_window, "_TOGETHER", 0)
+    z = np.random.default_rng(4).normal(size=(3, 40, SIZE)) * [0.1, 1.0, 10.0]
+    metric = identity_metric(kind, SIZE)
+    window = WarmupWindow()
+    for rows in np.split(np.arange(40), 4):
+        chains = [trajectory(chain[rows], -chain[rows]) for chain in z]
+        window = window.extended(chains, metric, 5)
+    rows = z.reshape(-1, SIZE)
+    whole = WarmupWindow().extended([trajectory(rows, -rows)], metric, 120)
+    assert_allclose(
+        window.estimate(metric, 1.5).arrays[1],
+        whole.estimate(metric, 1.5).arrays[1],
+        rtol=1e-8,
+        atol=1e-10,
+    )
+    # A batch of five states of each chain.
+    means = z.reshape(3, 8, 5, SIZE).mean(axis=2).swapaxes(0, 1)
+    assert_allclose(np.array(window.means), means)
+    time = autocorrelation_time(means.reshape(-1, SIZE), 5, rows.var(axis=0))
+    assert window.autocorrelation_time() == pytest.approx(time)
