@@ -33,7 +33,7 @@ class Case:
     tune: int | None = None
     chains: int = 4
     repeats: int = 3
-    limit: float = 60.0
+    limit: float = 100.0
 
     def quick(self) -> "Case":
         """A short run, which shows that everything works."""

