@@ -6,7 +6,13 @@ from functools import partial
 
 import pymc as pm
 
-from pymc_deer.examples import correlated_logistic, eight_schools, horseshoe, radon
+from pymc_deer.examples import (
+    breast_cancer,
+    correlated_logistic,
+    eight_schools,
+    horseshoe,
+    radon,
+)
 from tests.zoo import hierarchical_logistic, latent_gp, stochastic_volatility
 
 
@@ -69,6 +75,7 @@ CASES: dict[str, Case] = {
     "eight_schools": Case(eight_schools),
     "four_gaussians": Case(four_gaussians),
     "german_credit": Case(german_credit),
+    "breast_cancer": Case(breast_cancer, repeats=2),
     "radon": Case(radon),
     "horseshoe": Case(horseshoe, repeats=1),
     "stochastic_volatility": Case(stochastic_volatility, repeats=2),

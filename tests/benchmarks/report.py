@@ -7,6 +7,10 @@ from typing import Any
 from tests.benchmarks import tables
 
 PARTS = ("models", "scaling", "cold", "windows")
+TITLES = {
+    "cpu": "Beside other samplers, on a CPU",
+    "gpu": "Beside other samplers, on a GPU",
+}
 PICTURES = {
     "ess": ("models", "Least bulk effective draws a second, by model and sampler"),
     "speed_up": ("scaling", "Speed-up over the sequential chain, by window"),
@@ -38,7 +42,8 @@ def write_report(folder: Path, suite: str, *, pictures: bool = True) -> Path:
 
 
 def _markdown(suite: str, found: dict[str, dict[str, Any]], drawn: list[str]) -> str:
-    pieces = [f"<!-- made by python -m tests.benchmarks --suite {suite} -->", f"# {suite}"]
+    title = TITLES.get(suite, suite)
+    pieces = [f"<!-- made by python -m tests.benchmarks --suite {suite} -->", f"# {title}"]
     for part, title, made in (
         ("models", "Samplers by model", _models),
         ("scaling", "Scaling", _scaling),
