@@ -53,7 +53,6 @@ _COPIES = (
     *(basic.Join, basic.Split, basic.Alloc, basic.Eye, basic.ARange, basic.ExtractDiag),
     *(extra_ops.Repeat,),
 )
-_INDEXED = (subtensor.AdvancedSubtensor, subtensor.AdvancedIncSubtensor)
 _FREE = (
     *(elemwise.DimShuffle, subtensor.Subtensor, Reshape, SpecifyShape, Shape, Shape_i),
     *(basic.MakeVector, basic.TensorFromScalar, basic.ScalarFromTensor),
@@ -138,21 +137,10 @@ def count_work(outputs: Sequence[Tensor]) -> Work:
     return sum((_of_core(op, node, sizes).times(n) for n, op, node, sizes in steps), Work())
 
 
-def count_indexed_and_functions(density: Density) -> tuple[float, float]:
-    """Of one logp and gradient, what the backends of a CPU differ in most.
-
-    Returns
-    -------
-    Numbers that are gathered or scattered through an array of indices, which XLA does one by one,
-    and transcendental functions of one number, of which XLA computes several at a time.
-    """
-    indexed = functions = 0.0
-    for n, op, node, sizes in _steps(_graph_of([density.logp, density.dlogp])):
-        if isinstance(op, _INDEXED):
-            indexed += n * _copied(op, node, sizes)
-        elif isinstance(op, elemwise.Elemwise):
-            functions += n * sizes.of(node.outputs[0]) * _n_functions(op.scalar_op)
-    return indexed, functions
+def count_indexed(density: Density) -> float:
+    """Numbers that one logp and gradient gather or scatter by arrays of indices."""
+    steps = _steps(_graph_of([density.logp, density.dlogp]))
+    return sum(n * _copied(op, node, sizes) for n, op, node, sizes in steps if _is_indexed(op))
 
 
 def count_constants(density: Density) -> int:
@@ -241,10 +229,8 @@ def _copied(op: Any, node: Apply, sizes: "_Sizes") -> int:
     return sum(map(sizes.of, node.outputs))
 
 
-def _n_functions(op: Any) -> int:
-    if isinstance(op, ps.Composite):
-        return sum(_n_functions(node.op) for node in op.fgraph.apply_nodes)
-    return not isinstance(op, _PLAIN)
+def _is_indexed(op: Any) -> bool:
+    return isinstance(op, subtensor.AdvancedSubtensor | subtensor.AdvancedIncSubtensor)
 
 
 def _scalar_cost(op: Any, n_inputs: int) -> float:

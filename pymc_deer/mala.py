@@ -25,7 +25,7 @@ class DeerMALA(DeerStep):
     backend
         ``"numba"``, ``"jax"``, or ``"auto"``: JAX where it has a GPU, otherwise Numba, which runs
         in the processes that `pm.sample` forks. (`pymc_deer.sample`, which has one process, takes
-        JAX on a CPU too, unless a gradient is mostly gathers and scatters or JAX cannot run it.)
+        JAX on a CPU too, unless the model indexes much data or JAX cannot run it.)
     step_size
         Leapfrog step size in whitened units (the Langevin drift step is its square over 2).
         Adapted in warm-up by default.
