@@ -153,8 +153,6 @@ class Warmup:
         How many leapfrog steps a transition takes.
     finished
         Whether the tuned values are fixed.
-    n_windows
-        Windows that have taught something.
     window
         What the chains have shown that learn together: the same for all of them.
     """
@@ -174,7 +172,6 @@ class Warmup:
     position: int = 0
     accepted: float = 0.0
     seen: int = 0
-    n_windows: int = 0
     window: WarmupWindow = field(default_factory=WarmupWindow)
 
     def copy(self) -> "Warmup":
@@ -254,7 +251,6 @@ class Warmup:
         """To the next stretch, with what a window has taught if one has ended."""
         if learned is not None:
             self.path, self.tuned_steps_per_draw = learned.path, learned.steps_per_draw
-            self.n_windows += 1
             self.tuning = duplicate(self.tuning, metric=learned.metric)
             if self.adapts_metric and self.dual_averaging is not None:
                 self.begin_at(self.dual_averaging.average)
@@ -266,7 +262,7 @@ class Warmup:
 
     def _go_on_with(self, step_size: float) -> None:
         learning = self.done < len(self.schedule) and self.schedule[self.done].explores
-        lengths = self.path.lengths(step_size, self.n_windows, learning=learning)
+        lengths = self.path.lengths(step_size, learning=learning)
         self.tuning = duplicate(self.tuning, step_size=step_size, lengths=lengths)
 
 
@@ -332,7 +328,7 @@ def start_warmup(
     metric = identity_metric(kind, size) if factor is None else Metric(np.zeros(size), factor)
     first = _DEFAULT_STEP_SIZE if step_size is None else step_size
     steps = fixed_steps or steps_per_draw(warmup_steps_per_draw, size)
-    lengths = path.lengths(first, 0, learning=True)
+    lengths = path.lengths(first, learning=True)
     return Warmup(
         tuning=Tuning(first, curvature, metric, jitter, lengths),
         steps_per_draw=steps,

@@ -7,10 +7,6 @@ import numpy as np
 MAX_STEPS = 256
 """Most leapfrog steps of a transition: a quarter of the longest paths that NUTS takes."""
 
-_FIRST_STEPS = 8
-"""Most steps in the first window. With a step size of 0.4 they are the longest paths that are tried
-on a whitened posterior."""
-
 FIRST_LENGTH = float(np.pi / 2)
 """Path length to begin with: it takes a whitened normal to an independent point."""
 
@@ -33,22 +29,14 @@ class PathLength:
     length: float = FIRST_LENGTH
     adapts: bool = False
 
-    def lengths(self, step_size: float, n_windows: int, *, learning: bool) -> tuple[int, int]:
+    def lengths(self, step_size: float, *, learning: bool) -> tuple[int, int]:
         """Fewest and most steps to take, each number as often, at the given step size.
 
-        Learning, up to twice the best length known, so that a better one is seen; but at first no
-        more than a few, twice as many in each window: lengths are those of a whitened posterior,
-        and what is not whitened yet may take hundreds of steps of the size that it allows.
-
-        Parameters
-        ----------
-        n_windows
-            Windows of warm-up that have taught something.
+        Learning, up to twice the best length known, so that a better one is seen.
         """
         if self.steps is not None:
             return self.steps, self.steps
         learning = learning and self.adapts
         length = 2 * self.length if learning else self.length
-        allowed = min(_FIRST_STEPS << n_windows, MAX_STEPS) if learning else MAX_STEPS
-        most = min(max(round(length / step_size), 1), allowed)
+        most = min(max(round(length / step_size), 1), MAX_STEPS)
         return 1 if learning else most, most

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.benchmarks import cold, race, scaling
 from tests.benchmarks.measure import RESULTS, write_json
-from tests.benchmarks.report import PARTS, stored, write_report
+from tests.benchmarks.report import PARTS, stored, write_headline, write_report
 from tests.benchmarks.samplers import SAMPLERS
 from tests.benchmarks.suites import SUITES, Suite
 from tests.benchmarks.worker import Task, Worker
@@ -189,6 +189,8 @@ def main() -> None:
         if not given.report:
             run(suite, given)
         print(f"Written to {write_report(given.output, suite.name)}")
+        if given.output == RESULTS and suite.name == "cpu":
+            write_headline(RESULTS.parents[1] / "README.md", RESULTS)
 
 
 if __name__ == "__main__":

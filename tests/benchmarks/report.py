@@ -7,6 +7,7 @@ from typing import Any
 from tests.benchmarks import tables
 
 PARTS = ("models", "scaling", "cold", "windows")
+MARKS = ("<!-- made by python -m tests.benchmarks --report -->", "<!-- end of what it made -->")
 TITLES = {
     "cpu": "Beside other samplers, on a CPU",
     "gpu": "Beside other samplers, on a GPU",
@@ -39,6 +40,18 @@ def write_report(folder: Path, suite: str, *, pictures: bool = True) -> Path:
     file = folder / f"{suite}.md"
     file.write_text(_markdown(suite, found, drawn))
     return file
+
+
+def write_headline(readme: Path, folder: Path) -> None:
+    """Put the table of the CPU suite where the README has it."""
+    before, _, rest = readme.read_text().partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    readme.write_text(f"{before}{MARKS[0]}\n{headline(folder)}{MARKS[1]}{after}")
+
+
+def headline(folder: Path) -> str:
+    """The README's table."""
+    return tables.ratio_table(stored(folder, "cpu", "models")["rows"], tables.HEADLINE)
 
 
 def _markdown(suite: str, found: dict[str, dict[str, Any]], drawn: list[str]) -> str:

@@ -22,6 +22,18 @@ RATIOS: dict[str, tuple[str, str, str]] = {
 }
 """Ratios shown: of whom to whom, and of which figure."""
 
+HEADLINE: dict[str, tuple[str, str, str]] = {
+    "nutpie": ("deer_hmc", "nutpie", "ess_per_s"),
+    "PyMC's NUTS": ("deer_hmc", "pymc", "ess_per_s"),
+    "NumPyro's NUTS": ("deer_hmc", "numpyro", "ess_per_s"),
+    "BlackJAX's NUTS": ("deer_hmc", "blackjax_nuts", "ess_per_s"),
+    "nutpie, all": ("deer_hmc", "nutpie", "ess_per_s_all"),
+    "PyMC's NUTS, all": ("deer_hmc", "pymc", "ess_per_s_all"),
+    "NumPyro's NUTS, all": ("deer_hmc", "numpyro", "ess_per_s_all"),
+    "BlackJAX's NUTS, all": ("deer_hmc", "blackjax_nuts", "ess_per_s_all"),
+}
+"""Of those, what the README shows of `pymc_deer.sample(kernel="hmc")`: over whom."""
+
 _RACE = {
     "sampler": "sampler",
     "ESS/s, sampling": "ess_per_s",
@@ -83,11 +95,11 @@ def race_tables(rows: Sequence[Row]) -> str:
     return "\n".join(found)
 
 
-def ratio_table(rows: Sequence[Row]) -> str:
+def ratio_table(rows: Sequence[Row], ratios: Mapping[str, tuple[str, str, str]] = RATIOS) -> str:
     """Ratios of every model, paired by repeat, and their geometric means."""
     models = dict.fromkeys((row["model"], row["chains"]) for row in rows)
     columns: dict[str, list[float | None]] = {}
-    for title, ratio in RATIOS.items():
+    for title, ratio in ratios.items():
         values = [paired(rows, model, *ratio) for model in models]
         if any(value is not None for value in values):
             columns[title] = values

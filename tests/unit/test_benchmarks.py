@@ -14,9 +14,9 @@ import pytest
 from tests.benchmarks import race, samplers, scaling, suites, tables
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.figures import Run, figures, scalars, seconds_to_converge
-from tests.benchmarks.measure import surroundings
+from tests.benchmarks.measure import RESULTS, surroundings
 from tests.benchmarks.rates import Rates, gradient_work
-from tests.benchmarks.report import write_report
+from tests.benchmarks.report import MARKS, headline, write_headline, write_report
 from tests.benchmarks.worker import Task, Worker
 from tests.support import SEED
 
@@ -223,3 +223,18 @@ def test_models_follow_the_precision_asked_for(name):
         observed = CASES[name].build().observed_RVs[0]
     [p] = observed.owner.op.dist_params(observed.owner)
     assert p.dtype == "float32"
+
+
+def test_the_readme_has_the_table_of_what_was_measured():
+    readme = (RESULTS.parents[1] / "README.md").read_text()
+    table = headline(RESULTS)
+    assert f"{MARKS[0]}\n{table}{MARKS[1]}\n" in readme
+    assert "geometric mean" in table
+
+
+def test_a_new_table_takes_the_place_of_the_old_one(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{MARKS[0]}\n| old |\n{MARKS[1]}\nafter\n")
+    for _ in range(2):
+        write_headline(readme, RESULTS)
+        assert readme.read_text() == f"before\n{MARKS[0]}\n{headline(RESULTS)}{MARKS[1]}\nafter\n"

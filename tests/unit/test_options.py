@@ -171,7 +171,7 @@ def test_options_construct_or_raise_option_error(name: str, value: Any) -> None:
         message = str(error)
     else:
         assert factor is None or (np.isfinite(factor).all() and len(factor) == 2)
-        fewest, most = options.path.lengths(0.3, 0, learning=False)
+        fewest, most = options.path.lengths(0.3, learning=False)
         assert 1 <= fewest <= most <= MAX_STEPS
         return
     assert message.startswith(f"{kind.sampler}({name}=")

@@ -9,8 +9,8 @@ from pymc_deer.path_length import FIRST_LENGTH, MAX_STEPS, PathLength
 @pytest.mark.parametrize("learning", [False, True])
 @pytest.mark.parametrize("step_size", [1e-9, 0.3, 50.0])
 def test_a_number_of_steps_stays_what_it_is(step_size: float, learning: bool) -> None:
-    assert PathLength(7).lengths(step_size, 5, learning=learning) == (7, 7)
-    assert PathLength().lengths(step_size, 5, learning=learning) == (1, 1)
+    assert PathLength(7).lengths(step_size, learning=learning) == (7, 7)
+    assert PathLength().lengths(step_size, learning=learning) == (1, 1)
 
 
 @pytest.mark.parametrize("learning", [False, True])
@@ -21,29 +21,18 @@ def test_a_given_length_is_divided_by_the_step_size(
     step_size: float, steps: int, learning: bool
 ) -> None:
     path = PathLength(None, 1.5)
-    assert path.lengths(step_size, 5, learning=learning) == (steps, steps)
+    assert path.lengths(step_size, learning=learning) == (steps, steps)
 
 
 @pytest.mark.parametrize("length", [FIRST_LENGTH, 0.4, 6.0])
 def test_learning_tries_all_lengths_up_to_twice_the_best_known(length: float) -> None:
     path = PathLength(None, length, adapts=True)
     best = round(length / 0.1)
-    assert path.lengths(0.1, 5, learning=True) == (1, round(2 * length / 0.1))
-    assert path.lengths(0.1, 5, learning=False) == (best, best)
-    assert path.lengths(1e-9, 5, learning=True) == (1, MAX_STEPS)
-    assert path.lengths(100.0, 5, learning=True) == (1, 1)
+    assert path.lengths(0.1, learning=True) == (1, round(2 * length / 0.1))
+    assert path.lengths(0.1, learning=False) == (best, best)
+    assert path.lengths(1e-9, learning=True) == (1, MAX_STEPS)
+    assert path.lengths(100.0, learning=True) == (1, 1)
 
 
 def test_first_length_takes_a_normal_to_an_independent_point() -> None:
     assert np.cos(FIRST_LENGTH) == pytest.approx(0.0)
-
-
-def test_what_is_not_whitened_yet_is_explored_in_few_steps():
-    """Step sizes are small there, and paths of a whitened length would be hundreds of them."""
-    path = PathLength(None, adapts=True)
-    most = [path.lengths(0.001, n, learning=True)[1] for n in range(8)]
-    assert most == [8, 16, 32, 64, 128, 256, 256, 256]
-    # Where it is white already, the longest paths are as long as ever.
-    assert path.lengths(0.5, 0, learning=True) == path.lengths(0.5, 5, learning=True)
-    # Those that are not to be learnt are as they are.
-    assert path.lengths(0.01, 0, learning=False) == path.lengths(0.01, 5, learning=False)
