@@ -15,7 +15,7 @@ from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
 from pymc_deer.memory import affordable_rows
 from pymc_deer.metric import Metric, MetricKind, identity_metric
-from pymc_deer.path_length import PathLength
+from pymc_deer.path_length import FIRST_LENGTH, PathLength
 from pymc_deer.warmup_window import WarmupWindow
 
 _MAX_STEPS_PER_DRAW = 64
@@ -28,6 +28,7 @@ _STRETCHES_PER_WINDOW = 12
 time is that of calls, takes up to twice as long."""
 
 _BATCHES_PER_STRETCH = 2
+_ENOUGH_TRANSITIONS = 1000
 _DEFAULT_STEP_SIZE = 0.5
 
 
@@ -192,6 +193,11 @@ class Warmup:
         """Whether warm-up is about to begin and no step size is known yet."""
         return self.dual_averaging is not None and self.done == self.position == 0
 
+    def whiten(self, metric: Metric) -> None:
+        """Begin warm-up with a metric found to be reasonable."""
+        if self.adapts_metric and self.schedule and self.done == self.position == 0:
+            self.tuning = duplicate(self.tuning, metric=metric)
+
     def begin_at(self, step_size: float) -> None:
         """Begin to average anew, from a step size found to be reasonable."""
         if self.dual_averaging is not None:
@@ -236,7 +242,9 @@ class Warmup:
         time, path, old = window.autocorrelation_time(), self.path, self.tuning.metric
         if path.adapts and (found := window.best_path()):
             length, time = found
-            path = replace(path, length=length)
+            # A chain that has not yet seen the whole posterior takes any path for long enough.
+            least = FIRST_LENGTH if window.moments.count < _ENOUGH_TRANSITIONS else 0.0
+            path = replace(path, length=max(length, least))
         steps = self.tuned_steps_per_draw
         if self.adapts_steps and time is not None:
             steps = steps_per_draw(time * self.thinning, len(old.mu))

@@ -20,6 +20,7 @@ from pymc_deer.density import Density
 from pymc_deer.jacobian import Rule
 from pymc_deer.memory import affordable_rows
 from pymc_deer.noise import Tape
+from pymc_deer.start import Start
 from pymc_deer.status import BackendError
 from pymc_deer.stretch import Streams
 
@@ -139,13 +140,14 @@ class Pilot:
     params: Sequence[np.ndarray]
 
 
-def run_pilot(solver: Solver, x: np.ndarray, warmup: Warmup, params: Sequence[np.ndarray]) -> Pilot:
-    """Warm a chain up from x, step by step, for as long as there is time."""
+def run_pilot(solver: Solver, start: Start, warmup: Warmup, params: Sequence[np.ndarray]) -> Pilot:
+    """Warm a chain up from a start, step by step, for as long as there is time."""
     n_draws = sum(stretch.n_draws for stretch in warmup.schedule)
     streams = Streams.spawn(np.random.default_rng(0))
-    chain = Chain(solver, ChainRecord(x, streams, warmup, n_draws, 0))
-    chain.begin(x, params)
+    chain = Chain(solver, ChainRecord(start.x, streams, warmup, n_draws, 0))
+    chain.begin(start, params)
     end = time.perf_counter() + _PILOT_SECONDS
+    x = start.x
     for _ in range(n_draws):
         x, _ = chain.next_draw(params, tuning=True, alone=True)
         if time.perf_counter() > end:
@@ -172,7 +174,7 @@ class Trials:
         self, solver: Solver, pilot: Pilot, curvatures: Sequence[float] | None = None
     ) -> None:
         self.pilot, self.curvatures = pilot, curvatures
-        plan = replace(solver.plan, window=1, max_sweeps=None, capacity=solver.plan.capacity)
+        plan = replace(solver.plan, window=1, max_sweeps=None)
         self.solver = solver.with_plan(plan)
 
     @cached_property

@@ -13,8 +13,11 @@ import numpy as np
 from pymc_deer.adaptation import Warmup, acceptance_rates, observe
 from pymc_deer.backends.base import Solver
 from pymc_deer.duplicate import duplicate
+from pymc_deer.metric import Metric
+from pymc_deer.metric_estimate import first_metric
 from pymc_deer.mixing import BatchMeans
 from pymc_deer.noise import Tape, draw_momenta
+from pymc_deer.start import Start
 from pymc_deer.status import narrowed_window, slow_mixing
 from pymc_deer.stretch import SolvedStretch, Streams, Task
 
@@ -103,14 +106,19 @@ class Chain:
         self._commit(self.record.handed_out)
         self.record.x, self.record.z = x, None
 
-    def begin(self, x: np.ndarray, params: Sequence[np.ndarray]) -> None:
-        """Put the chain at x, shape (D,), with a step size that suits the place.
+    def begin(self, start: Start, params: Sequence[np.ndarray]) -> None:
+        """Put the chain at its start, with a metric and a step size that suit the place."""
+        self.begin_with(start.x, first_metric(self.solver.spec.metric, [start]), params)
 
-        The step size is halved or doubled until the acceptance of one transition crosses 1/2
-        (Hoffman and Gelman 2014, algorithm 4), unless the user fixed it.
+    def begin_with(self, x: np.ndarray, metric: Metric, params: Sequence[np.ndarray]) -> None:
+        """Put the chain at x, shape (D,), with a metric and a step size that suits the place.
+
+        What the user fixed stays. The step size is halved or doubled until the acceptance of one transition crosses 1/2
+        (Hoffman and Gelman 2014, algorithm 4).
         """
         record = self.record
         record.x, record.z = x, None
+        record.warmup.whiten(metric)
         if not record.warmup.wants_step_size:
             return
         tuning, rng = record.warmup.tuning, record.streams.start

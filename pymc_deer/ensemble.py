@@ -12,6 +12,8 @@ import numpy as np
 from pymc_deer.adaptation import observe
 from pymc_deer.backends.base import Solver
 from pymc_deer.chain import Chain, ChainRecord
+from pymc_deer.metric_estimate import first_metric
+from pymc_deer.start import Start
 from pymc_deer.stretch import SolvedStretch
 
 _MOST_NUMBERS = 2**19
@@ -40,10 +42,13 @@ class Ensemble:
         """From these the ensemble can go on; what comes after does not change them."""
         return [chain.record for chain in self.chains]
 
-    def begin(self, starts: Sequence[np.ndarray], params: Sequence[np.ndarray]) -> None:
-        """Put each chain at its start, shape (D,), with a step size that suits the place."""
+    def begin(self, starts: Sequence[Start], params: Sequence[np.ndarray]) -> None:
+        """Put each chain at its start, with a step size that suits the place, and all with the
+        same metric.
+        """
+        metric = first_metric(self.solver.spec.metric, starts)
         for chain, start in zip(self.chains, starts, strict=True):
-            chain.begin(start, params)
+            chain.begin_with(start.x, metric, params)
 
     @property
     def tuning(self) -> bool:

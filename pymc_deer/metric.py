@@ -118,11 +118,15 @@ class Metric(_Whitening):
 
 def identity_metric(kind: MetricKind, size: int) -> Metric:
     """No whitening at all: mu = 0, L = I."""
-    mu, scales = np.zeros(size), np.ones(size)
+    return scaled_metric(kind, np.zeros(size), np.ones(size))
+
+
+def scaled_metric(kind: MetricKind, mu: np.ndarray, scales: np.ndarray) -> Metric:
+    """Whitening coordinate by coordinate, with mu and scales of shape (D,)."""
     if kind == "dense":
-        return Metric(mu, np.eye(size))
+        return Metric(mu, np.diag(scales))
     if kind == "low_rank":
-        return Metric(mu, scales, np.zeros((size, 0)), np.zeros(0))
+        return Metric(mu, scales, np.zeros((len(scales), 0)), np.zeros(0))
     return Metric(mu, scales)
 
 

@@ -7,11 +7,13 @@ minimizing Fisher divergence", arXiv:2603.18845; nutpie); its diagonal form is s
 For a Gaussian both A and B^{-1} are the covariance.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_deer.metric import Metric, MetricKind
+from pymc_deer.metric import Metric, MetricKind, scaled_metric
+from pymc_deer.start import Start
 
 DRAWS_PER_EFFECTIVE = 5.0
 """Transitions counted as one independent draw when deciding how far to trust a covariance."""
@@ -79,6 +81,22 @@ class Moments:
 
     def _square(self, shift: np.ndarray) -> np.ndarray:
         return shift**2 if self.z_scatter.ndim == 1 else shift[:, None] * shift
+
+
+def first_metric(kind: MetricKind, starts: Sequence[Start]) -> Metric:
+    """A metric to begin with, from where chains start and the gradients there.
+
+    A coordinate as far from its mean as it would be had one started at a distance of 1 has the
+    variance 1 / |g| (nutpie). Gradients smaller than the median one are taken for as large: a
+    scale too small costs the first window some steps, one too large halves all coordinates' step
+    size again and again.
+    """
+    mu = np.mean([start.x for start in starts], axis=0, dtype=float)
+    size = np.mean([np.abs(start.dlogp) for start in starts], axis=0, dtype=float)
+    size = np.hypot(size, np.median(size))
+    log_variance = -np.log(np.where(size > 0, size, 1.0))
+    bounded = np.clip(log_variance, -_LARGEST_CHANGE, _LARGEST_CHANGE)
+    return scaled_metric(kind, mu, np.exp(bounded / 2))
 
 
 def estimate_metric(moments: Moments, old: Metric) -> Metric:

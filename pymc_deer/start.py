@@ -1,6 +1,7 @@
 """Where a chain starts: jittered unless the user said where, and only where logp is finite."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from pymc.model import Model
@@ -14,6 +15,14 @@ _RETRIES = 10
 """Jittered points to try, as many as PyMC tries for NUTS."""
 
 
+@dataclass(frozen=True)
+class Start:
+    """A state and the gradient of logp there, both (D,)."""
+
+    x: np.ndarray
+    dlogp: np.ndarray
+
+
 def find_start(
     model: Model,
     solver: Solver,
@@ -21,8 +30,8 @@ def find_start(
     default: Point,
     params: Sequence[np.ndarray],
     rng: np.random.Generator,
-) -> np.ndarray:
-    """A starting state of shape (D,), in the density's dtype.
+) -> Start:
+    """Where to start, in the density's dtype.
 
     PyMC jitters the starting points of NUTS and of no other step method. Here the variables that
     stand at the model's default are moved by U(-1, 1), so that chains start apart; those that
@@ -56,7 +65,7 @@ def find_start(
         candidate = np.where(free, x + rng.uniform(-1.0, 1.0, len(x)), x)
         logp, dlogp = solver.evaluate(candidate, identity, params)
         if np.isfinite(logp) and np.isfinite(dlogp).all():
-            return candidate.astype(dtype)
+            return Start(candidate.astype(dtype), dlogp)
     raise StartError(_describe(model, {**point, **layout.unravel(candidate)}))
 
 
