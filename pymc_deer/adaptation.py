@@ -29,6 +29,8 @@ time is that of calls, takes up to twice as long."""
 
 _BATCHES_PER_STRETCH = 2
 _ENOUGH_TRANSITIONS = 1000
+"""Of all chains, from which a window may shorten paths even if another one follows it."""
+
 _DEFAULT_STEP_SIZE = 0.5
 
 
@@ -242,13 +244,21 @@ class Warmup:
         time, path, old = window.autocorrelation_time(), self.path, self.tuning.metric
         if path.adapts and (found := window.best_path()):
             length, time = found
-            # A chain that has not yet seen the whole posterior takes any path for long enough.
-            least = FIRST_LENGTH if window.moments.count < _ENOUGH_TRANSITIONS else 0.0
-            path = replace(path, length=max(length, least))
+            path = replace(path, length=max(length, self._least_length))
         steps = self.tuned_steps_per_draw
         if self.adapts_steps and time is not None:
             steps = steps_per_draw(time * self.thinning, len(old.mu))
         return Learned(window.estimate(old, self.white) if self.adapts_metric else old, path, steps)
+
+    @property
+    def _least_length(self) -> float:
+        """What a window that ends may shorten paths to.
+
+        Chains that have seen little of the posterior take any path for a long one.
+        """
+        count = 0 if self.window.moments is None else self.window.moments.count
+        more_to_come = any(stretch.learns_metric for stretch in self.schedule[self.done + 1 :])
+        return FIRST_LENGTH if more_to_come and count < _ENOUGH_TRANSITIONS else 0.0
 
     def adapt_step_size(self) -> None:
         """At the end of a stretch."""

@@ -15,6 +15,7 @@ from pymc_deer.adaptation import (
     steps_per_draw,
     warmup_schedule,
 )
+from pymc_deer.metric import Metric, identity_metric
 from pymc_deer.path_length import FIRST_LENGTH, PathLength
 from tests.support import trajectory
 
@@ -186,6 +187,20 @@ def test_begin_at_starts_averaging_there() -> None:
     assert fixed.tuning.step_size == 0.3
 
 
+def test_warmup_begins_with_the_metric_found_at_the_start() -> None:
+    metric = Metric(np.ones(SIZE), np.array([0.1, 1.0, 10.0]))
+    warmup = new_warmup()
+    warmup.whiten(metric)
+    assert warmup.tuning.metric is metric
+    observe([warmup], [trajectory(np.ones((10, SIZE)), np.ones((10, SIZE)), -1.0)], 1)
+    warmup.whiten(identity_metric("diag", SIZE))
+    assert warmup.tuning.metric is metric
+    for fixed in (new_warmup(0), new_warmup(factor=np.full(SIZE, 2.0))):
+        before = fixed.tuning.metric
+        fixed.whiten(metric)
+        assert fixed.tuning.metric is before
+
+
 ADAPTIVE = PathLength(None, FIRST_LENGTH, adapts=True)
 SPREAD = 3.0
 
@@ -232,6 +247,39 @@ def test_warmup_finds_the_path_length(first: float) -> None:
     steps = round(warmup.path.length / warmup.tuning.step_size)
     assert warmup.tuning.lengths == (steps, steps)
     assert steps > 3
+
+
+def lengths_of_windows(warmup: Warmup) -> np.ndarray:
+    """Path lengths known after each window of moves that look long, whatever they are.
+
+    As do those of a chain that hardly moves, beside a spread to match.
+    """
+    rng, lengths = np.random.default_rng(0), []
+    while n := warmup.draws_to_boundary:
+        ends, tuning, rows = warmup.stretch.ends_window, warmup.tuning, n * warmup.steps_per_draw
+        steps = rng.integers(1, tuning.lengths[1] + 1, rows)
+        z, sizes = rng.normal(size=(rows, SIZE)), np.full(rows, tuning.step_size)
+        observe([warmup], [trajectory(z, -z, np.full(rows, -tuning.step_size), steps, sizes)], n)
+        lengths += [warmup.path.length] if ends else []
+    return np.array(lengths)
+
+
+def test_windows_that_have_seen_little_do_not_shorten_paths() -> None:
+    warmup = new_warmup(1500, path=ADAPTIVE, target_accept=0.8)
+    seen = np.cumsum([s.n_draws * s.learns_metric for s in warmup.schedule])
+    of_windows = np.diff(seen[[s.ends_window for s in warmup.schedule]], prepend=0)
+    early = of_windows * warmup.steps_per_draw < 1000
+    assert 0 < early.sum() < len(early) - 1
+    lengths = lengths_of_windows(warmup)
+    assert (lengths[early] >= FIRST_LENGTH).all()
+    assert (lengths[~early] < 0.7 * FIRST_LENGTH).all()
+
+
+def test_the_last_window_may_shorten_paths_whatever_it_has_seen() -> None:
+    lengths = lengths_of_windows(new_warmup(60, path=ADAPTIVE, target_accept=0.8))
+    assert len(lengths) > 1
+    assert (lengths[:-1] >= FIRST_LENGTH).all()
+    assert lengths[-1] < 0.7 * FIRST_LENGTH
 
 
 def test_path_length_is_in_units_of_the_new_metric() -> None:

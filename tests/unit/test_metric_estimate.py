@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_deer.metric import Metric, MetricKind, identity_metric
+from pymc_deer.metric import KINDS, Metric, MetricKind, identity_metric
 from pymc_deer.metric_estimate import (
     Moments,
     estimate_metric,
+    first_metric,
     geometric_mean_with_inverse,
 )
+from pymc_deer.start import Start
 
 SIZE = 5
 
@@ -36,6 +38,34 @@ def scales_off(kind: MetricKind) -> Metric:
     """A start that is wrong by different factors for each coordinate."""
     scales = np.geomspace(3.0, 0.1, SIZE)
     return Metric(np.ones(SIZE), scales if kind == "diag" else np.diag(scales))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_first_metric_has_the_scales_of_coordinates_a_distance_of_one_from_their_means(
+    kind: MetricKind,
+) -> None:
+    variances = np.geomspace(1e-4, 1.0, SIZE)
+    starts = [Start(np.full(SIZE, x), -x / variances) for x in (1.0, -1.0)]
+    metric = first_metric(kind, starts)
+    assert metric.kind == kind
+    assert_array_equal(metric.mu, 0.0)
+    basis = np.eye(SIZE)
+    scales = np.diag(metric.scale(basis))
+    assert_array_equal(metric.scale(basis), np.diag(scales))
+    # Steeper than the median coordinate, they are met; flatter ones are taken for the median.
+    assert_allclose(scales[:2] ** 2, variances[:2], rtol=0.01)
+    assert_allclose(scales[-1] ** 2, variances[SIZE // 2], rtol=0.01)
+    assert scales[2] ** 2 == pytest.approx(variances[2] / np.sqrt(2))
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-300, 1e300])
+def test_first_metric_is_usable_whatever_the_gradients(size: float) -> None:
+    dlogp = np.array([0.0, size, -size])
+    for rows in (dlogp, dlogp[:2], dlogp[1:]):
+        factor = first_metric("diag", [Start(np.zeros(len(rows)), rows)]).factor
+        assert (1e-3 * 0.99 <= factor).all()
+        assert (factor <= 1e3 * 1.01).all()
+    assert_array_equal(first_metric("diag", [Start(np.ones(3), np.zeros(3))]).factor, 1.0)
 
 
 @pytest.mark.parametrize("start", [identity_metric("dense", SIZE), scales_off("dense")])
