@@ -113,7 +113,8 @@ class Chain:
     def begin_with(self, x: np.ndarray, metric: Metric, params: Sequence[np.ndarray]) -> None:
         """Put the chain at x, shape (D,), with a metric and a step size that suits the place.
 
-        What the user fixed stays. The step size is halved or doubled until the acceptance of one transition crosses 1/2
+        What the user fixed stays. The step size is halved or doubled until the acceptance of one
+        transition crosses 1/2
         (Hoffman and Gelman 2014, algorithm 4).
         """
         record = self.record

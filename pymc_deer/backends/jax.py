@@ -31,6 +31,25 @@ from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
 
+class Spares[T]:
+    """Arrays that calls leave for later ones of as many chains and rows.
+
+    Each is one call's at a time, since calls may come from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int], list[T]] = defaultdict(list)
+
+    def take(self, sizes: tuple[int, int], make: Callable[[], T]) -> T:
+        """What was kept, or else what `make` makes."""
+        kept = self._kept[sizes]
+        return kept.pop() if kept else make()
+
+    def keep(self, sizes: tuple[int, int], arrays: T) -> None:
+        """Leave it to the calls that come."""
+        self._kept[sizes].append(arrays)
+
+
 class JaxSolver(Solver):
     """Chains on the CPU or GPU that JAX uses by default, or on :meth:`on_devices`.
 
@@ -48,8 +67,8 @@ class JaxSolver(Solver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
-        self._buffers = _no_buffers()
-        self._tapes: dict[tuple[int, ...], list[tuple[np.ndarray, ...]]] = defaultdict(list)
+        self._buffers: Spares[tuple[jax.Array, ...]] = Spares()
+        self._tapes: Spares[tuple[np.ndarray, ...]] = Spares()
 
     def on_devices(self, placement: ManyDevices) -> Self:
         """The same solver on devices that share its arrays.
@@ -65,8 +84,8 @@ class JaxSolver(Solver):
             _paces=defaultdict(kind),
             _programs={key: self._programs[key] for key in {"step"} & self._programs.keys()},
             _on_device_cache={},
-            _buffers=_no_buffers(),
-            _tapes=defaultdict(list),
+            _buffers=Spares(),
+            _tapes=Spares(),
         )
 
     def solve_together(
@@ -84,20 +103,25 @@ class JaxSolver(Solver):
         with self._session():
             loop = self._compiled("sequential", self._compile_sequential)
             filled = self._take_buffers(len(jobs), rows)
-            tape = self._take_tape(noises, rows)
+            tape = self._tapes.take((len(jobs), rows), lambda: _empty_tape(noises, rows))
+            # The rows behind the noise, which are not looked at, are as they were.
+            _fill(tape, noises)
             starts, *arrays = map(self.placement.of_chains, (starts, *tape))
             for call in self._paces["sequential", len(jobs)].calls(n, weight):
                 self._check_stopped()
                 filled = loop(filled, starts, *arrays, *call, self._on_device(inputs))
                 filled[0].block_until_ready()
             self._write(filled, jobs, first, [n] * len(jobs))
-            self._keep_buffers(filled)
-            self._tapes[tape[1].shape].append(tape)
+            # Once they are read: the next stretch may begin at once, in another thread.
+            self._buffers.keep((len(jobs), rows), filled)
+            self._tapes.keep((len(jobs), rows), tape)
 
     def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         n, window, n_jobs = len(jobs[0].noise.log_u), self.plan.window, len(jobs)
         rows = self.plan.capacity + window
-        arrays = _stacked([job.noise for job in jobs], rows)
+        noises = [job.noise for job in jobs]
+        arrays = _empty_tape(noises, rows)
+        _fill(arrays, noises)
         budget, weight = self.plan.sweep_budget(n), arrays[-1].max()
         pace = self._paces[self.spec.rule, window, n_jobs]
         dtype, size = self.density.dtype, self.density.size
@@ -128,7 +152,7 @@ class JaxSolver(Solver):
                 pace.took(sweeps - before, weight)
             n_done, n_sweeps = np.minimum(counts[0], n).tolist(), counts[1].tolist()
             self._write(filled, jobs, 0, n_done)
-            self._keep_buffers(filled)
+            self._buffers.keep((n_jobs, rows), filled)
         return list(zip(n_done, n_sweeps, strict=True))
 
     def _write(
@@ -241,22 +265,12 @@ class JaxSolver(Solver):
 
     def _take_buffers(self, n_chains: int, rows: int) -> tuple[jax.Array, ...]:
         """Buffers to donate, (C, rows, ...): those of the stretch before, if there was one."""
-        if kept := self._buffers[n_chains, rows]:
-            return kept.pop()
         types = solved_types(rows, self.density.size, self.density.dtype)
-        return tuple(self.placement.zeros((n_chains, *shape), dtype) for shape, dtype in types)
-
-    def _take_tape(self, noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
-        """Noise of all chains, (C, rows, ...), in the arrays of a stretch before: the rows behind
-        it, which are not looked at, are as they were.
-        """
-        kept = self._tapes[len(noises), rows]
-        return _filled(kept.pop() if kept else _empty_tape(noises, rows), noises)
-
-    def _keep_buffers(self, filled: tuple[jax.Array, ...]) -> None:
-        """For the next stretch, once they are read: it may begin at once, in another thread."""
-        n_chains, rows = filled[0].shape[:2]
-        self._buffers[n_chains, rows].append(filled)
+        zeros = self.placement.zeros
+        return self._buffers.take(
+            (n_chains, rows),
+            lambda: tuple(zeros((n_chains, *shape), dtype) for shape, dtype in types),
+        )
 
     def _on_device(self, arrays: Sequence[np.ndarray]) -> list[jax.Array]:
         """The arrays on the device; one is sent again only when it is another one."""
@@ -271,8 +285,8 @@ class JaxSolver(Solver):
         return super().__getstate__() | {
             "_programs": {},
             "_on_device_cache": {},
-            "_buffers": _no_buffers(),
-            "_tapes": defaultdict(list),
+            "_buffers": Spares(),
+            "_tapes": Spares(),
         }
 
 
@@ -281,10 +295,6 @@ def _numbers(chain: Request) -> Iterator[Any]:
     tape, tuning = chain.tape, chain.tuning
     yield from (chain.start, tape.xi, tape.log_u, tape.lengths, tape.step_sizes(tuning.step_size))
     yield from (tuning.curvature, *tuning.metric.arrays)
-
-
-def _no_buffers() -> dict[tuple[int, int], list[tuple[jax.Array, ...]]]:
-    return defaultdict(list)
 
 
 def _cannot_compile(error: Exception | None) -> BackendError:
@@ -330,14 +340,8 @@ def _empty_tape(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
     return tuple(np.zeros((len(noises), rows, *a.shape[1:]), a.dtype) for a in noises[0])
 
 
-def _stacked(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
-    """Noise of all chains, (C, rows, ...), and nothing behind it."""
-    return _filled(_empty_tape(noises, rows), noises)
-
-
-def _filled(tape: tuple[np.ndarray, ...], noises: Sequence[Noise]) -> tuple[np.ndarray, ...]:
-    """The arrays with the noise of all chains in their first rows."""
+def _fill(tape: tuple[np.ndarray, ...], noises: Sequence[Noise]) -> None:
+    """Put the noise of all chains into the first rows of the arrays."""
     for padded, of_chains in zip(tape, zip(*noises, strict=True), strict=True):
         for mine, its in zip(padded, of_chains, strict=True):
             mine[: len(its)] = its
-    return tape

@@ -1,54 +1,86 @@
-"""What a device can do at most, measured: its matrix rate and its memory bandwidth, through JAX."""
+"""What a device can do at most, measured: its matrix rate and its bandwidths, through JAX."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 _REPEATS = 5
+_FEWEST, _COPIED = 2**10, 2**24
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Floating-point operations a second of a large matrix product; bytes a second of a copy."""
+    """What a device does in a second.
+
+    Attributes
+    ----------
+    flops
+        Floating-point operations of a large matrix product.
+    bandwidth
+        Bytes read and written, by how many take turns: the more, the further away they lie.
+    """
 
     flops: float
-    bandwidth: float
+    bandwidth: Callable[[float], float]
 
-    def seconds(self, flops: float, n_bytes: float) -> float:
+    def seconds(self, flops: float, n_bytes: float, resident: float) -> float:
         """The least time for so much work: that of whichever takes longer."""
-        return max(flops / self.flops, n_bytes / self.bandwidth)
+        return max(flops / self.flops, n_bytes / self.bandwidth(resident))
 
 
 def measure_rates(dtype: str, n_matrix: int, n_copied: int) -> Rates:
-    """The rates of JAX's default device.
+    """The rates of JAX's default device; bandwidths are measured as they are asked for.
 
     Parameters
     ----------
+    dtype
+        Of all numbers.
     n_matrix
         Rows of the square matrices multiplied.
     n_copied
-        Numbers read, and written.
+        Most numbers whose bandwidth is measured: more lie in memory as well.
     """
     with jax.enable_x64(dtype == "float64"):
         matrix = jax.random.normal(jax.random.key(0), (n_matrix, n_matrix), dtype)
-        column = jnp.ones(n_copied, dtype)
         product = _least(jax.jit(lambda a: a @ a), matrix)
-        copy = _least(jax.jit(lambda x: x + 1), column)
-    return Rates(2 * n_matrix**3 / product, 2 * column.nbytes / copy)
+    copying = cache(partial(_bandwidth, dtype))
+
+    def bandwidth(resident: float) -> float:
+        n = resident / np.dtype(dtype).itemsize
+        return copying(min(2 ** round(np.log2(max(n, _FEWEST))), n_copied))
+
+    return Rates(2 * n_matrix**3 / product, bandwidth)
 
 
-def gradient_work(n: int, size: int, states: int, itemsize: int) -> tuple[float, float]:
-    """Operations and bytes of a batch of gradients of a logistic regression.
+def _bandwidth(dtype: str, n: int) -> float:
+    times = max(_COPIED // n, 1)
+    with jax.enable_x64(dtype == "float64"):
+        column = jnp.ones(n, dtype)
+        # In one program: calls take longer than small arrays do.
+        seconds = _least(jax.jit(partial(_copied, times)), column)
+    return 2 * column.nbytes * times / seconds
+
+
+def _copied(times: int, column: jax.Array) -> jax.Array:
+    return jax.lax.fori_loop(0, times, lambda _, x: x + 1, column)
+
+
+def gradient_work(n: int, size: int, states: int, itemsize: int) -> tuple[float, float, float]:
+    """Operations and bytes of a batch of gradients of a logistic regression, and the bytes that
+    take turns in the caches.
 
     Two products with the data, N x D, for each state; the data read twice for all states together;
     and of each state N logits and N residuals, each written and read.
     """
     flops = 4.0 * n * size * states
-    return flops, float(itemsize) * (2 * n * size + 4 * n * states)
+    resident = float(itemsize) * (n * size + 2 * n * states)
+    return flops, 2 * resident, resident
 
 
 def _least(function: Callable[..., Any], argument: Any) -> float:

@@ -91,8 +91,9 @@ def _scaling(rows: list[dict[str, Any]]) -> str:
         if first is None
         else (
             f"Measured on this device: {first['matrix_gflops']:,.0f} Gflop/s in a matrix product, "
-            f"{first['bandwidth_gb_s']:,.0f} GB/s in a copy. The bound counts the gradients of "
-            "a sweep alone, all data read from memory: what a cache holds may be read faster.\n\n"
+            f"{first['bandwidth_gb_s']:,.0f} GB/s in a copy of arrays of the first row's size. The "
+            "bound counts the gradients of a sweep alone, at the bandwidth of arrays of its size: "
+            "what fits into a cache is read faster.\n\n"
         )
     )
     return rates + tables.scaling_table(rows)

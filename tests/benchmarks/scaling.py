@@ -62,7 +62,7 @@ class Effort:
     repeats
         Interleaved runs of each way.
     matrix, copied
-        Sizes with which the device's rates are measured.
+        Sizes at which the device's rates are measured.
     """
 
     seconds: float
@@ -163,11 +163,10 @@ def measure(point: Point, effort: Effort, rates: Rates) -> Iterator[Row]:
         del row["windows"]
         states = point.chains * (2 * window if window > 1 else 1)
         per_1000 = 1000.0 if window == 1 else sweeps[window]
-        flops, n_bytes = gradient_work(
-            point.n, point.dimension, states, np.dtype(problem.density.dtype).itemsize
-        )
+        itemsize = np.dtype(problem.density.dtype).itemsize
+        work = gradient_work(point.n, point.dimension, states, itemsize)
         # The time of a transition of all chains, from that of a sweep.
-        bound = rates.seconds(flops, n_bytes) * per_1000 / 1000
+        bound = rates.seconds(*work) * per_1000 / 1000
         each = float(np.median(taken))
         yield {
             **row,
@@ -178,7 +177,7 @@ def measure(point: Point, effort: Effort, rates: Rates) -> Iterator[Row]:
             "bound_transitions_per_s": _short(point.chains / bound),
             "share_of_bound": _short(bound / each),
             "matrix_gflops": _short(rates.flops / 1e9),
-            "bandwidth_gb_s": _short(rates.bandwidth / 1e9),
+            "bandwidth_gb_s": _short(rates.bandwidth(work[-1]) / 1e9),
         }
 
 

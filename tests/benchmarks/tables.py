@@ -22,15 +22,16 @@ RATIOS: dict[str, tuple[str, str, str]] = {
 }
 """Ratios shown: of whom to whom, and of which figure."""
 
+_RIVALS = {
+    "nutpie": "nutpie",
+    "PyMC's NUTS": "pymc",
+    "NumPyro's NUTS": "numpyro",
+    "BlackJAX's NUTS": "blackjax_nuts",
+}
 HEADLINE: dict[str, tuple[str, str, str]] = {
-    "nutpie": ("deer_hmc", "nutpie", "ess_per_s"),
-    "PyMC's NUTS": ("deer_hmc", "pymc", "ess_per_s"),
-    "NumPyro's NUTS": ("deer_hmc", "numpyro", "ess_per_s"),
-    "BlackJAX's NUTS": ("deer_hmc", "blackjax_nuts", "ess_per_s"),
-    "nutpie, all": ("deer_hmc", "nutpie", "ess_per_s_all"),
-    "PyMC's NUTS, all": ("deer_hmc", "pymc", "ess_per_s_all"),
-    "NumPyro's NUTS, all": ("deer_hmc", "numpyro", "ess_per_s_all"),
-    "BlackJAX's NUTS, all": ("deer_hmc", "blackjax_nuts", "ess_per_s_all"),
+    f"{name}{suffix}": ("deer_hmc", sampler, figure)
+    for suffix, figure in {"": "ess_per_s", ", all": "ess_per_s_all"}.items()
+    for name, sampler in _RIVALS.items()
 }
 """Of those, what the README shows of `pymc_deer.sample(kernel="hmc")`: over whom."""
 

@@ -15,7 +15,7 @@ from tests.benchmarks import race, samplers, scaling, suites, tables
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.figures import Run, figures, scalars, seconds_to_converge
 from tests.benchmarks.measure import RESULTS, surroundings
-from tests.benchmarks.rates import Rates, gradient_work
+from tests.benchmarks.rates import Rates, gradient_work, measure_rates
 from tests.benchmarks.report import MARKS, headline, write_headline, write_report
 from tests.benchmarks.worker import Task, Worker
 from tests.support import SEED
@@ -184,7 +184,7 @@ def test_the_report_shows_all_that_was_measured(tmp_path):
 def test_scaling_compares_windows_with_the_sequential_chain_and_the_bound():
     point = scaling.Point("window", n=30, dimension=3, chains=2, windows=(8,))
     effort = scaling.Effort(seconds=1e-3, repeats=1, matrix=8, copied=8)
-    rates = Rates(flops=1e9, bandwidth=1e9)
+    rates = Rates(1e9, lambda resident: 1e9)
     single, windowed = scaling.measure(point, effort, rates)
     assert (single["window"], single["speed_up"], single["sweeps_per_1000"]) == (1, 1.0, 0.0)
     assert windowed["window"] == 8
@@ -201,8 +201,22 @@ def test_scaling_compares_windows_with_the_sequential_chain_and_the_bound():
 
 def test_the_bound_is_what_takes_longer():
     # 4 N D operations a state; the data twice and 4 N numbers a state of 8 bytes.
-    assert gradient_work(100, 10, 5, 8) == (20_000, 8 * (2000 + 2000))
-    assert Rates(flops=1e3, bandwidth=1e3).seconds(20_000, 32_000) == 32.0
+    work = gradient_work(100, 10, 5, 8)
+    assert work == (20_000, 8 * (2000 + 2000), 8 * (1000 + 1000))
+    # At the bandwidth of as many bytes as take turns.
+    assert Rates(1e3, lambda resident: resident / 16).seconds(*work) == 32.0
+    assert Rates(100.0, lambda resident: resident / 16).seconds(*work) == 200.0
+
+
+def test_rates_are_measured_by_size():
+    rates = measure_rates("float64", 64, 2**14)
+    assert rates.flops > 0
+    small, large = rates.bandwidth(100.0), rates.bandwidth(2.0**30)
+    assert small > 0
+    assert large > 0
+    # Of one size they are measured once: nothing is as fast again to the last bit.
+    assert rates.bandwidth(100.0) == small
+    assert rates.bandwidth(2.0**40) == large
 
 
 @pytest.mark.parametrize("name", suites.SUITES)
