@@ -114,8 +114,7 @@ class Chain:
         """Put the chain at x, shape (D,), with a metric and a step size that suits the place.
 
         What the user fixed stays. The step size is halved or doubled until the acceptance of one
-        transition crosses 1/2
-        (Hoffman and Gelman 2014, algorithm 4).
+        transition crosses 1/2 (Hoffman and Gelman 2014, algorithm 4).
         """
         record = self.record
         record.x, record.z = x, None

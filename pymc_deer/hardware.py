@@ -22,7 +22,8 @@ class Hardware:
     Attributes
     ----------
     cores
-        Chains that run at the same time on a CPU; None for as many as there is room for.
+        Chains that run at the same time on a CPU, if it has as many; None for as many as BLAS may
+        have threads, and one in a worker process.
     devices
         Devices of JAX that share the run; None for the one that JAX uses by default.
     """

@@ -81,8 +81,8 @@ def sample(
         Number of chains C.
     cores
         Chains that run at the same time on a CPU, each in a thread; None for as many as there are
-        cores, or as BLAS may have threads. The draws do not depend on it. On a GPU all chains are
-        one batch.
+        cores, or as BLAS may have threads, and for one where `multiprocessing` has started this
+        process. The draws do not depend on it. On a GPU all chains are one batch.
     devices
         Devices of JAX that share chains, windows and data: how many of ``jax.devices()``, or which,
         or a ``jax.sharding.Mesh`` with axes among ``"chain"``, ``"window"`` and ``"data"``. The

@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from pymc_deer.backends.pace import Pace
-from pymc_deer.backends.threads import available_cores, run_in_threads
+from pymc_deer.backends.threads import available_cores, existing_cores, run_in_threads
 from pymc_deer.backends.trajectory import Buffers, Job, Noise, Trajectory
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
@@ -154,11 +154,11 @@ class Solver(ABC):
         return self._changed(plan=plan)
 
     def on_cores(self, n: int | None) -> Self:
-        """The same solver on at most so many cores; for None, on all that there are.
+        """The same solver on so many cores, if there are as many.
 
-        As many as BLAS may have threads now, whatever it may have later.
+        None is for as many as BLAS may have threads now, whatever it may have later.
         """
-        return self._changed(_cores=min(sys.maxsize if n is None else n, self.blas_threads()))
+        return self._changed(_cores=self._spare_cores() if n is None else min(n, existing_cores()))
 
     def _changed(self, **attributes: Any) -> Self:
         # Compiled programs included, which pickling leaves behind.
@@ -243,9 +243,12 @@ class Solver(ABC):
         return self.plan.window > 1 or len(chains) * seconds > _THREADS_SECONDS
 
     def _threads_allowed(self) -> int:
-        """Chains that may run at the same time, as many as BLAS may have threads here."""
-        cores = self.blas_threads() if self._cores is None else self._cores
-        return min(cores, self._available_cores())
+        """Chains that may run at the same time."""
+        return self._spare_cores() if self._cores is None else self._cores
+
+    def _spare_cores(self) -> int:
+        """Cores that nobody has to allow: as many as BLAS may have threads here."""
+        return min(self.blas_threads(), self._available_cores())
 
     def _available_cores(self) -> int:
         return available_cores()

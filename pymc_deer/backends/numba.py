@@ -112,7 +112,8 @@ class NumbaSolver(Solver):
     ) -> list[Trajectory]:
         """See :meth:`Solver.solve_together`; windows take as many threads as they may."""
         if self._stopped is None and self.plan.window > 1:
-            self._n_threads = self._threads_allowed()
+            # OpenMP does not survive a fork.
+            self._n_threads = min(self._threads_allowed(), available_threads())
         return super().solve_together(chains, params, at_once)
 
     def _available_cores(self) -> int:

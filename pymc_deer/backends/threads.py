@@ -8,9 +8,12 @@ from threading import Event
 
 
 def available_cores() -> int:
-    """Cores that chains may take: 1 in a worker process, whose siblings run chains."""
-    if multiprocessing.parent_process() is not None:
-        return 1
+    """Cores that chains may take unasked: 1 in a worker process, whose siblings run chains."""
+    return 1 if multiprocessing.parent_process() is not None else existing_cores()
+
+
+def existing_cores() -> int:
+    """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -162,7 +162,7 @@ SAMPLERS: Mapping[str, Sampler] = {
     "deer_mala": ours("mala"),
     "deer_hmc": ours("hmc"),
     "deer_sequential": ours("mala", window=1),
-    "deer_sequential_numba": ours("mala", window=1, backend="numba"),
+    "deer_sequential_numba": ours("mala", window=1, backend="numba", metric="diag"),
     "deer_sequential_jax": ours("mala", window=1, backend="jax"),
     "pymc": pymc_nuts,
     "nutpie": nutpie,
@@ -171,7 +171,8 @@ SAMPLERS: Mapping[str, Sampler] = {
     "blackjax_mala": _in_jax("blackjax_mala"),
     "blackjax_chees": _in_jax("blackjax_chees"),
 }
-"""By name; ``deer_*`` are ours, ``deer_sequential*`` without windows."""
+"""By name; ``deer_*`` are ours, ``deer_sequential*`` without windows. That on Numba has nutpie's
+kind of metric, so that times per gradient are of the same work."""
 
 CPU = (
     *("deer_mala", "deer_hmc", "deer_sequential_numba"),

@@ -327,6 +327,30 @@ def test_cores_change_no_draw(backend: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert_array_equal(two["posterior"][name].values, values.values)
 
 
+def test_a_worker_process_has_the_cores_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its siblings need the others, only the user knows; BLAS is no measure of it."""
+    monkeypatch.setattr("pymc_deer.backends.base._THREADS_SECONDS", 0.0)
+    monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: 4)
+    monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 4)
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: "another")
+    asked_for: list[int] = []
+
+    def counted(tasks: Any, n_threads: int, stopped: Any) -> Any:
+        asked_for.append(n_threads)
+        return run_in_threads(tasks, n_threads, stopped)
+
+    monkeypatch.setattr("pymc_deer.backends.base.run_in_threads", counted)
+    together(eight_schools())
+    assert not asked_for
+    monkeypatch.setattr(Solver, "blas_threads", lambda solver: 1)
+    together(eight_schools(), cores=2)
+    assert set(asked_for) == {2}
+    asked_for.clear()
+    monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 1)
+    together(eight_schools(), cores=2)
+    assert not asked_for
+
+
 @pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
 def test_the_windows_of_all_chains_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """One chain's do; those that run at the same time are made narrower, and the user is told."""
