@@ -80,7 +80,7 @@ CASES: dict[str, Case] = {
     "horseshoe": Case(horseshoe, repeats=1),
     "stochastic_volatility": Case(stochastic_volatility, repeats=2),
     "hierarchical_100": Case(hierarchical_logistic, repeats=1),
-    "logistic_10k": Case(logistic(10_000), draws=300, tune=300, repeats=1),
+    "logistic_10k": Case(logistic(10_000), draws=300, tune=300, repeats=1, limit=250.0),
     "hierarchical_10k": Case(
         partial(hierarchical, 10_000), draws=100, tune=200, chains=2, repeats=1
     ),

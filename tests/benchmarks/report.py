@@ -77,9 +77,10 @@ def _markdown(suite: str, found: dict[str, dict[str, Any]], drawn: list[str]) ->
 def _models(rows: list[dict[str, Any]]) -> str:
     ratios = tables.ratio_table(rows)
     return (
-        "Ratios are medians of runs that followed on one another; *all* is from the model to the "
-        "draws, compilation and warm-up included, otherwise sampling alone. *Sequential* is MALA "
-        "without windows, on Numba and with a diagonal metric, as nutpie.\n\n"
+        f"{tables.USUAL_CHAINS} chains where nothing else is said. Ratios are medians of runs that "
+        "followed on one another; *all* is from the model to the draws, compilation and "
+        "warm-up included, otherwise sampling alone. *Sequential* is MALA without "
+        "windows, on Numba and with a diagonal metric, as nutpie.\n\n"
         f"{ratios}\n*Seconds to converge*: from the model to R-hat below 1.01 and 400 effective "
         f"draws; empty if R-hat is never there.\n\n{tables.race_tables(rows)}"
     )

@@ -7,6 +7,9 @@ import numpy as np
 
 Row = Mapping[str, Any]
 
+USUAL_CHAINS = 4
+"""Chains of a run, where nothing else is said."""
+
 RATIOS: dict[str, tuple[str, str, str]] = {
     "DeerMALA / PyMC": ("deer_mala", "pymc", "ess_per_s"),
     "DeerMALA / nutpie": ("deer_mala", "nutpie", "ess_per_s"),
@@ -97,22 +100,19 @@ def race_tables(rows: Sequence[Row]) -> str:
 
 
 def ratio_table(rows: Sequence[Row], ratios: Mapping[str, tuple[str, str, str]] = RATIOS) -> str:
-    """Ratios of every model, paired by repeat, and their geometric means."""
+    """Ratios of the models that have any, paired by repeat, and their geometric means."""
     models = dict.fromkeys((row["model"], row["chains"]) for row in rows)
-    columns: dict[str, list[float | None]] = {}
-    for title, ratio in ratios.items():
-        values = [paired(rows, model, *ratio) for model in models]
-        if any(value is not None for value in values):
-            columns[title] = values
-    lines = [{"model": f"{model}, {chains} chains"} for model, chains in models]
-    for title, values in columns.items():
-        for line, value in zip(lines, values, strict=True):
-            line[title] = value  # type: ignore[assignment]
-    mean = {"model": "geometric mean"} | {
-        title: geometric_mean([v for v in values if v is not None])
-        for title, values in columns.items()
-    }
+    found = {m: {t: paired(rows, m, *ratio) for t, ratio in ratios.items()} for m in models}
+    lines = [{"model": _named(*model), **of_model} for model, of_model in found.items()]
+    lines = [line for line in lines if any(line[title] is not None for title in ratios)]
+    columns = {t: [line[t] for line in lines if line[t] is not None] for t in ratios}
+    columns = {title: values for title, values in columns.items() if values}
+    mean = {"model": "geometric mean"} | {t: geometric_mean(v) for t, v in columns.items()}
     return table([*lines, mean], {title: title for title in ["model", *columns]})
+
+
+def _named(model: str, chains: int) -> str:
+    return model if chains == USUAL_CHAINS else f"{model}, {chains} chain{'s' * (chains > 1)}"
 
 
 def paired(

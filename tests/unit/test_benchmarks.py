@@ -151,6 +151,9 @@ def test_the_report_shows_all_that_was_measured(tmp_path):
         "models": [
             race_row("deer_mala", [200.0, 300.0, 250.0], us_per_gradient=1.234),
             race_row("nutpie", [100.0, 100.0, 1000.0]),
+            race_row("deer_mala", [8.0], chains=2),
+            race_row("nutpie", [1.0], chains=2),
+            race_row("nutpie", [1.0], model="alone"),
             timed_out,
         ],
         "scaling": [
@@ -171,8 +174,11 @@ def test_the_report_shows_all_that_was_measured(tmp_path):
     lines = write_report(tmp_path, "cpu").read_text().splitlines()
     assert "| deer_mala | 250 | 1 | 1 | 1 | 1.23 | 1 | 1 | 1 | 500 | 1.004 |  |" in lines
     assert any(line.startswith("| numpyro | timed out (60 s) | ") for line in lines)
-    assert "| eight_schools, 4 chains | 2 | 1 |" in lines
-    assert "| geometric mean | 2 | 1 |" in lines
+    assert "| eight_schools | 2 | 1 |" in lines
+    assert "| eight_schools, 2 chains | 8 | 1 |" in lines
+    assert "| geometric mean | 4 | 1 |" in lines
+    # Without a rival there is no ratio.
+    assert not any(line.startswith("| alone |") for line in lines)
     scaled = "| window | jax | 16 | 1000 | 25 | 1 | 160,000 | 16 | 20 | 0.0625 | 1,600,000 | 0.1 |"
     assert scaled in lines
     assert "| radon | nutpie | 12.5 |  |  |  |" in lines
