@@ -131,7 +131,9 @@ def sampler_task(name: str, sampler: str, sizes: Mapping[str, Any], setting: Set
             **{"model": name, "sampler": sampler, "sizes": dict(sizes)},
             **{"cores": setting.cores, "on_gpu": setting.on_gpu},
         },
-        setting.environment(splits_cpu, sizes["chains"]),
+        # Chains are beside each other: threads of BLAS as well would only slow them, PyMC's and
+        # nutpie's by up to four times.
+        setting.environment(splits_cpu, sizes["chains"]) | {"OPENBLAS_NUM_THREADS": "1"},
         setting.cores,
     )
 
