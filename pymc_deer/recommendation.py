@@ -11,8 +11,7 @@ CPU = "cpu"
 """How the device is called that is no GPU."""
 
 PYTHON_US = 20.0
-"""Microseconds that PyMC and a step spend in Python for each recorded draw (docs/hmc.md): where a
-gradient takes less, compiled samplers that need no step are ahead."""
+"""Microseconds that PyMC and a step spend in Python for each recorded draw (docs/hmc.md)."""
 
 _WORTH = (0.05, 0.15)
 """Effective draws that a transition of MALA is worth (docs/warmup.md)."""
@@ -97,7 +96,7 @@ def recommend(
     if discrete:
         return " ".join([_beside_other_steps(single, discrete), _precision(single, work, dtype)])
     if wide is None or _speed(wide) < WORTH_LEAVING * _speed(single):
-        parts = [_step_by_step(single, wide), *_on_a_gpu(single, costs)]
+        parts = [_step_by_step(single, costs), *_beside(single, wide), *_on_a_gpu(single, costs)]
         return " ".join([*parts, _precision(single, work, dtype)])
     widest = max(c.window for c in costs if c.backend == wide.backend and c.is_measured)
     parts = [_in_windows(single, wide), _precision(wide, work, dtype)]
@@ -121,27 +120,42 @@ def _in_windows(single: WindowCost, wide: WindowCost) -> str:
     )
 
 
-def _step_by_step(single: WindowCost, wide: WindowCost | None) -> str:
-    if single.device == CPU and single.gradient_us < PYTHON_US:
+def _step_by_step(single: WindowCost, costs: Sequence[WindowCost]) -> str:
+    """Whether the chain step by step or NUTS, of which docs/hmc.md has the measurements.
+
+    nutpie, PyMC's NUTS where it is installed, runs on Numba, and for each gradient makes about as
+    many effective draws as `DeerHMC`. So it is to be beaten where JAX is faster than Numba.
+    """
+    call = f"pymc_deer.sample(kernel='hmc', backend={single.backend!r}, window=1)"
+    backends = {c.backend for c in costs if c.is_measured}
+    if single.device == CPU and single.backend == "numba" and len(backends) > 1:
         choice = (
-            "Take plain NUTS, pm.sample(): no window is faster than the chain step by step, and a "
-            f"gradient takes {rounded(single.gradient_us)} microseconds on {CPU}, less than the "
-            f"{PYTHON_US:.0f} or so that a step spends in Python for each draw. To stay with "
-            f"pymc_deer, take {_hmc(single)}."
+            "Take plain NUTS, pm.sample(): no window is faster than the chain step by step, which "
+            "is fastest on Numba, and there nutpie's NUTS is as good or better. To stay with "
+            f"pymc_deer, take {call}."
         )
     else:
         choice = (
-            f"Take {_hmc(single)} on {single.device}: no window is faster than the chain step by "
-            "step. Plain NUTS, pm.sample(), is about as good there; docs/hmc.md compares them."
+            f"Take {call} on {single.device}: no window is faster than the chain step by step. "
+            "docs/hmc.md compares it with plain NUTS, pm.sample()."
         )
+    if single.device == CPU and single.gradient_us < PYTHON_US:
+        choice += (
+            f" pm.sample(step=DeerHMC()) adds the {PYTHON_US:.0f} microseconds or so that a step "
+            f"spends in Python for each draw, where a gradient takes {rounded(single.gradient_us)}."
+        )
+    return choice
+
+
+def _beside(single: WindowCost, wide: WindowCost | None) -> list[str]:
     if wide is None:
-        return choice
-    return (
-        f"{choice} The best window, {wide.window} on {wide.backend} ({wide.device}), makes "
+        return []
+    return [
+        f"The best window, {wide.window} on {wide.backend} ({wide.device}), makes "
         f"{rounded(_speed(wide))} transitions a second against {rounded(_speed(single))}. It takes "
         f"{rounded(wide.sweeps_per_1000)} sweeps for 1000 transitions, and would pay there below "
         f"{rounded(wide.pays_below)}."
-    )
+    ]
 
 
 def _on_a_gpu(single: WindowCost, costs: Sequence[WindowCost]) -> list[str]:
@@ -176,10 +190,6 @@ def _precision(chosen: WindowCost, work: Work, dtype: str) -> str:
             "and profile that."
         )
     return "Precision: keep float64, the one that was measured."
-
-
-def _hmc(single: WindowCost) -> str:
-    return f"DeerHMC(backend={single.backend!r}, window=1)"
 
 
 def _speed(cost: WindowCost) -> float:
