@@ -127,8 +127,8 @@ def _step_by_step(single: WindowCost, costs: Sequence[WindowCost]) -> str:
     many effective draws as `DeerHMC`. So it is to be beaten where JAX is faster than Numba.
     """
     call = f"pymc_deer.sample(kernel='hmc', backend={single.backend!r}, window=1)"
-    backends = {c.backend for c in costs if c.is_measured}
-    if single.device == CPU and single.backend == "numba" and len(backends) > 1:
+    backends = {c.backend for c in costs if c.window == 1 and c.is_measured}
+    if single.device == CPU and single.backend == "numba" and "jax" in backends:
         choice = (
             "Take plain NUTS, pm.sample(): no window is faster than the chain step by step, which "
             "is fastest on Numba, and there nutpie's NUTS is as good or better. To stay with "
