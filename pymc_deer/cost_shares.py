@@ -143,6 +143,16 @@ def count_indexed(density: Density) -> float:
     return sum(n * _copied(op, node, sizes) for n, op, node, sizes in steps if _is_indexed(op))
 
 
+def count_functions(density: Density) -> float:
+    """Exponentials, logarithms and the like that one logp and gradient evaluate."""
+    steps = _steps(_graph_of([density.logp, density.dlogp]))
+    return sum(
+        n * sizes.of(node.outputs[0]) * _n_functions(op.scalar_op)
+        for n, op, node, sizes in steps
+        if isinstance(op, elemwise.Elemwise)
+    )
+
+
 def count_constants(density: Density) -> int:
     """Numbers of the data that are constants in the density's graph, not parameters of it."""
     graph = FunctionGraph(outputs=[density.logp, density.dlogp], clone=False)
@@ -238,7 +248,13 @@ def _scalar_cost(op: Any, n_inputs: int) -> float:
         return sum(_scalar_cost(node.op, len(node.inputs)) for node in op.fgraph.apply_nodes)
     if isinstance(op, ps.Add | ps.Mul):
         return n_inputs - 1.0
-    return 1.0 if isinstance(op, _PLAIN) else FUNCTION_COST
+    return FUNCTION_COST if _n_functions(op) else 1.0
+
+
+def _n_functions(op: Any) -> int:
+    if isinstance(op, ps.Composite):
+        return sum(_n_functions(node.op) for node in op.fgraph.apply_nodes)
+    return 0 if isinstance(op, _PLAIN) else 1
 
 
 class _Sizes:

@@ -8,7 +8,7 @@ from pymc.model import Model
 
 from pymc_deer.backends import resolve_backend
 from pymc_deer.calibration import affordable_window
-from pymc_deer.cost_shares import count_indexed
+from pymc_deer.cost_shares import count_functions, count_indexed
 from pymc_deer.hardware import Hardware
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
@@ -24,9 +24,13 @@ from pymc_deer.status import (
 from pymc_deer.step import DeerStep
 
 _INDEXED = 2**14
-"""Numbers that a gradient gathers and scatters by arrays of indices, beyond which Numba is the
-faster on a CPU: XLA takes them one by one. With fewer, JAX samples up to three times as fast or
-half as fast, in a fraction of a second, and compiles in seconds where Numba takes a minute."""
+"""Numbers that a gradient gathers and scatters by arrays of indices, up to which JAX is taken
+whatever else it does: it may sample half as fast as Numba, in a fraction of a second, and compiles
+in seconds where Numba takes up to a minute."""
+
+_PER_FUNCTION = 8
+"""Such numbers for each exponential, logarithm or the like, beyond which Numba is the faster on a
+CPU. XLA takes the former one by one, and computes several of the latter at once."""
 
 
 class _InOneProcess(DeerStep):
@@ -43,7 +47,10 @@ class _InOneProcess(DeerStep):
             resolve_backend("jax")
         except BackendError:
             return resolved
-        return resolved if count_indexed(self.density) > _INDEXED else "jax"
+        indexed = count_indexed(self.density)
+        if indexed <= _INDEXED or indexed <= _PER_FUNCTION * count_functions(self.density):
+            return "jax"
+        return resolved
 
 
 class _MALA(_InOneProcess, DeerMALA):

@@ -56,6 +56,13 @@ def test_numba_runs_what_gathers_and_scatters_much(monkeypatch: pytest.MonkeyPat
     assert taken(monkeypatch, intercepts(9000)) == ("numba", ["numba"])
 
 
+def test_jax_evaluates_functions_faster_than_it_scatters(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pm.Model() as model:
+        group = pm.Normal("group", shape=4)
+        pm.Bernoulli("y", logit_p=group[np.arange(9000) % 4], observed=np.zeros(9000))
+    assert taken(monkeypatch, model) == ("jax", ["jax"])
+
+
 @pytest.mark.parametrize("error", [BackendError("JAX cannot."), ForkError("JAX cannot here.")])
 def test_numba_runs_what_jax_cannot(monkeypatch: pytest.MonkeyPatch, error: DeerError) -> None:
     assert taken(monkeypatch, intercepts(8), {"jax": error}) == ("numba", ["jax", "numba"])
