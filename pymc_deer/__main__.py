@@ -73,7 +73,9 @@ def _check(step: DeerMALA) -> str:
         f"{comparison.acceptance_rate:.2f}; "
         f"{comparison.n_fallback} transitions fell back to sequential steps.\n"
         f"Largest difference from sequential MALA on the same tape: "
-        f"{comparison.max_difference:.1e} (whitened units)."
+        f"{comparison.max_difference:.1e} (whitened units).\n"
+        f"Of sequential MALA from a start {comparison.tol:.0e} away: "
+        f"{comparison.own_difference:.1e}."
     )
 
 

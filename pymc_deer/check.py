@@ -30,6 +30,12 @@ class Comparison:
         Mean acceptance probability.
     max_difference
         Largest difference between the two runs' states, in whitened units.
+    tol
+        Error allowed in a window's states.
+    own_difference
+        Largest difference of the sequential run from another one that starts `tol` away in each
+        coordinate: where metric and step size do not suit the posterior, a chain makes any error
+        larger, and its own rounding too.
     """
 
     n_transitions: int
@@ -38,6 +44,8 @@ class Comparison:
     n_fallback: int
     acceptance_rate: float
     max_difference: float
+    tol: float
+    own_difference: float
 
     @property
     def sweeps_per_1000(self) -> float:
@@ -76,11 +84,11 @@ def compare_with_sequential(
     params = density.param_values(point)
     z = tuning.metric.to_z(x)
 
-    def run(width: int) -> Trajectory:
+    def run(width: int, start: np.ndarray) -> Trajectory:
         plan = WindowPlan(width, max_sweeps=width, tol=tol, capacity=n_transitions)
-        return make_solver(backend, density, spec, plan).solve(z, tape, tuning, params, rngs[2])
+        return make_solver(backend, density, spec, plan).solve(start, tape, tuning, params, rngs[2])
 
-    solved, exact = run(window), run(1)
+    solved, exact, moved = run(window, z), run(1, z), run(1, z + tol)
     return Comparison(
         n_transitions=n_transitions,
         window=window,
@@ -88,4 +96,6 @@ def compare_with_sequential(
         n_fallback=solved.n_fallback,
         acceptance_rate=float(acceptance_rates(exact.log_alpha).mean()),
         max_difference=float(np.abs(solved.z - exact.z).max()),
+        tol=tol,
+        own_difference=float(np.abs(moved.z - exact.z).max()),
     )

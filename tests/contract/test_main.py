@@ -1,5 +1,6 @@
 """The main job, as a newcomer runs it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,13 @@ def test_main_job_prints_its_findings_and_writes_them(
     options = ["--model", "eight-schools", "--backend", "jax", "--draws", "200", "--chains", "2"]
     idata = main([*options, "--output", str(output)])
     printed = capsys.readouterr().out
-    for line in ("Acceptance 0.", "sweeps per 1000", "Largest difference from sequential MALA"):
+    for line in ("Acceptance 0.", "sweeps per 1000", "Of sequential MALA from a start 1e-06 away"):
         assert line in printed
+    # This chain forgets where it started.
+    (ours,) = re.findall(r"same tape: (\S+) \(whitened", printed)
+    (its_own,) = re.findall(r"1e-06 away: (\S+)\.\n", printed)
+    assert 0 < float(ours) < 1e-4
+    assert 0 < float(its_own) < 1e-4
     assert "onverged: largest R-hat" in printed
     with xr.open_datatree(output, engine="h5netcdf") as written:
         xr.testing.assert_equal(written["posterior"]["mu"], idata["posterior"]["mu"])
