@@ -191,13 +191,17 @@ class Warmup:
         return self.schedule[self.done].n_draws - self.position
 
     @property
+    def _is_new(self) -> bool:
+        return self.done == self.position == 0
+
+    @property
     def wants_step_size(self) -> bool:
         """Whether warm-up is about to begin and no step size is known yet."""
-        return self.dual_averaging is not None and self.done == self.position == 0
+        return self.dual_averaging is not None and self._is_new
 
     def whiten(self, metric: Metric) -> None:
         """Begin warm-up with a metric found to be reasonable."""
-        if self.adapts_metric and self.schedule and self.done == self.position == 0:
+        if self.adapts_metric and self.schedule and self._is_new:
             self.tuning = duplicate(self.tuning, metric=metric)
 
     def begin_at(self, step_size: float) -> None:
@@ -244,21 +248,19 @@ class Warmup:
         time, path, old = window.autocorrelation_time(), self.path, self.tuning.metric
         if path.adapts and (found := window.best_path()):
             length, time = found
-            path = replace(path, length=max(length, self._least_length))
+            path = replace(path, length=max(length, self._least_length(window.moments.count)))
         steps = self.tuned_steps_per_draw
         if self.adapts_steps and time is not None:
             steps = steps_per_draw(time * self.thinning, len(old.mu))
         return Learned(window.estimate(old, self.white) if self.adapts_metric else old, path, steps)
 
-    @property
-    def _least_length(self) -> float:
-        """What a window that ends may shorten paths to.
+    def _least_length(self, n_transitions: int) -> float:
+        """What a window of so many transitions, of all chains, may shorten paths to.
 
         Chains that have seen little of the posterior take any path for a long one.
         """
-        count = 0 if self.window.moments is None else self.window.moments.count
         more_to_come = any(stretch.learns_metric for stretch in self.schedule[self.done + 1 :])
-        return FIRST_LENGTH if more_to_come and count < _ENOUGH_TRANSITIONS else 0.0
+        return FIRST_LENGTH if more_to_come and n_transitions < _ENOUGH_TRANSITIONS else 0.0
 
     def adapt_step_size(self) -> None:
         """At the end of a stretch."""

@@ -1,12 +1,12 @@
 """Exactness, checked on the user's own model: DEER against sequential MALA on one tape."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import Tuning, WindowPlan
+from pymc_deer.backends.base import Solver, Tuning, WindowPlan
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.density import Density, Point
 from pymc_deer.noise import draw_tape
@@ -84,11 +84,14 @@ def compare_with_sequential(
     params = density.param_values(point)
     z = tuning.metric.to_z(x)
 
-    def run(width: int, start: np.ndarray) -> Trajectory:
-        plan = WindowPlan(width, max_sweeps=width, tol=tol, capacity=n_transitions)
-        return make_solver(backend, density, spec, plan).solve(start, tape, tuning, params, rngs[2])
+    plan = WindowPlan(window, max_sweeps=window, tol=tol, capacity=n_transitions)
+    windows = make_solver(backend, density, spec, plan)
+    sequential = windows.with_plan(replace(plan, window=1, max_sweeps=1))
 
-    solved, exact, moved = run(window, z), run(1, z), run(1, z + tol)
+    def run(solver: Solver, start: np.ndarray) -> Trajectory:
+        return solver.solve(start, tape, tuning, params, rngs[2])
+
+    solved, exact, moved = run(windows, z), run(sequential, z), run(sequential, z + tol)
     return Comparison(
         n_transitions=n_transitions,
         window=window,

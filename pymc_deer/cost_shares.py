@@ -137,20 +137,20 @@ def count_work(outputs: Sequence[Tensor]) -> Work:
     return sum((_of_core(op, node, sizes).times(n) for n, op, node, sizes in steps), Work())
 
 
-def count_indexed(density: Density) -> float:
-    """Numbers that one logp and gradient gather or scatter by arrays of indices."""
-    steps = _steps(_graph_of([density.logp, density.dlogp]))
-    return sum(n * _copied(op, node, sizes) for n, op, node, sizes in steps if _is_indexed(op))
+def count_indexed_and_functions(density: Density) -> tuple[float, float]:
+    """What one logp and gradient do that XLA and Numba are not equally good at.
 
-
-def count_functions(density: Density) -> float:
-    """Exponentials, logarithms and the like that one logp and gradient evaluate."""
-    steps = _steps(_graph_of([density.logp, density.dlogp]))
-    return sum(
-        n * sizes.of(node.outputs[0]) * _n_functions(op.scalar_op)
-        for n, op, node, sizes in steps
-        if isinstance(op, elemwise.Elemwise)
-    )
+    Returns
+    -------
+    Numbers gathered or scattered by arrays of indices; exponentials, logarithms and the like.
+    """
+    indexed = functions = 0.0
+    for n, op, node, sizes in _steps(_graph_of([density.logp, density.dlogp])):
+        if _is_indexed(op):
+            indexed += n * _copied(op, node, sizes)
+        elif isinstance(op, elemwise.Elemwise):
+            functions += n * sizes.of(node.outputs[0]) * _n_functions(op.scalar_op)
+    return indexed, functions
 
 
 def count_constants(density: Density) -> int:

@@ -8,7 +8,7 @@ from pymc.model import Model
 
 from pymc_deer.backends import resolve_backend
 from pymc_deer.calibration import affordable_window
-from pymc_deer.cost_shares import count_functions, count_indexed
+from pymc_deer.cost_shares import count_indexed_and_functions
 from pymc_deer.hardware import Hardware
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
@@ -47,10 +47,8 @@ class _InOneProcess(DeerStep):
             resolve_backend("jax")
         except BackendError:
             return resolved
-        indexed = count_indexed(self.density)
-        if indexed <= _INDEXED or indexed <= _PER_FUNCTION * count_functions(self.density):
-            return "jax"
-        return resolved
+        indexed, functions = count_indexed_and_functions(self.density)
+        return resolved if indexed > max(_INDEXED, _PER_FUNCTION * functions) else "jax"
 
 
 class _MALA(_InOneProcess, DeerMALA):

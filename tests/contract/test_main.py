@@ -16,7 +16,10 @@ def test_main_job_prints_its_findings_and_writes_them(
     options = ["--model", "eight-schools", "--backend", "jax", "--draws", "200", "--chains", "2"]
     idata = main([*options, "--output", str(output)])
     printed = capsys.readouterr().out
-    for line in ("Acceptance 0.", "sweeps per 1000", "Of sequential MALA from a start 1e-06 away"):
+    for line in (
+        *("Acceptance 0.", "sweeps per 1000", "Largest difference from sequential MALA"),
+        "Of sequential MALA from a start 1e-06 away",
+    ):
         assert line in printed
     # This chain forgets where it started.
     (ours,) = re.findall(r"same tape: (\S+) \(whitened", printed)

@@ -305,13 +305,9 @@ def test_progress_bar(mode: Any, capsys, monkeypatch) -> None:
     assert f" {20 if mode != 'combined' else 40} " in shown
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_cores_change_no_draw(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chains in threads of their own are those of one thread, bit for bit."""
+def threads_asked_for(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by a number for each stretch whose chains get threads, however short it is."""
     monkeypatch.setattr("pymc_deer.backends.base._THREADS_SECONDS", 0.0)
-    for name in ("base.available_cores", "numba.available_threads"):
-        monkeypatch.setattr(f"pymc_deer.backends.{name}", lambda: 2)
-    monkeypatch.setattr(Solver, "blas_threads", lambda solver: 2)
     asked_for: list[int] = []
 
     def counted(tasks: Any, n_threads: int, stopped: Any) -> Any:
@@ -319,6 +315,16 @@ def test_cores_change_no_draw(backend: str, monkeypatch: pytest.MonkeyPatch) -> 
         return run_in_threads(tasks, n_threads, stopped)
 
     monkeypatch.setattr("pymc_deer.backends.base.run_in_threads", counted)
+    return asked_for
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_cores_change_no_draw(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains in threads of their own are those of one thread, bit for bit."""
+    for name in ("base.available_cores", "numba.available_threads"):
+        monkeypatch.setattr(f"pymc_deer.backends.{name}", lambda: 2)
+    monkeypatch.setattr(Solver, "blas_threads", lambda solver: 2)
+    asked_for = threads_asked_for(monkeypatch)
     one = together(eight_schools(), backend=backend, cores=1)
     assert not asked_for
     two = together(eight_schools(), backend=backend)
@@ -329,17 +335,10 @@ def test_cores_change_no_draw(backend: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_worker_process_has_the_cores_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether its siblings need the others, only the user knows; BLAS is no measure of it."""
-    monkeypatch.setattr("pymc_deer.backends.base._THREADS_SECONDS", 0.0)
     monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: 4)
     monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 4)
     monkeypatch.setattr("multiprocessing.parent_process", lambda: "another")
-    asked_for: list[int] = []
-
-    def counted(tasks: Any, n_threads: int, stopped: Any) -> Any:
-        asked_for.append(n_threads)
-        return run_in_threads(tasks, n_threads, stopped)
-
-    monkeypatch.setattr("pymc_deer.backends.base.run_in_threads", counted)
+    asked_for = threads_asked_for(monkeypatch)
     together(eight_schools())
     assert not asked_for
     monkeypatch.setattr(Solver, "blas_threads", lambda solver: 1)

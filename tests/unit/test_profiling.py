@@ -16,7 +16,7 @@ from pymc_deer.cost_shares import (
     Work,
     count_constants,
     count_gradient,
-    count_indexed,
+    count_indexed_and_functions,
     count_work,
 )
 from pymc_deer.cost_shares import libraries as libraries_of
@@ -314,4 +314,13 @@ def test_numbers_are_indexed_by_arrays_alone() -> None:
         both = pt.concatenate([group[np.arange(100) % 4], group[1:]])
         pm.Normal("y", both, observed=np.ones(103))
     # Gathered, and their gradients scattered.
-    assert count_indexed(build_density(model)) == 200
+    indexed, _ = count_indexed_and_functions(build_density(model))
+    assert indexed == 200
+
+
+def test_functions_are_counted_for_each_number() -> None:
+    with pm.Model() as model:
+        group = pm.Normal("group", shape=4)
+        pm.Potential("sum", -pt.exp(group[np.arange(100) % 4]).sum())
+    # The gradient's exponentials are those of logp.
+    assert count_indexed_and_functions(build_density(model)) == (200, 100)
