@@ -10,7 +10,7 @@ from math import exp, log, sqrt
 
 import numpy as np
 
-from pymc_deer.backends.base import Tuning
+from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
 from pymc_deer.memory import affordable_rows

@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from pymc_deer.adaptation import Warmup
-from pymc_deer.backends.base import Request, Solver, Tuning, WindowPlan
+from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.density import Density
 from pymc_deer.jacobian import Rule
@@ -262,7 +263,7 @@ class Trials:
         tuning = replace(self.pilot.tuning, curvature=curvature)
         probes = np.random.default_rng(2)
         start = time.perf_counter()
-        solved = solver.run(Request(self.pilot.z, tape, tuning, probes), self.pilot.params)
+        solved = solver.run(TapedRequest(self.pilot.z, tape, tuning, probes), self.pilot.params)
         seconds = time.perf_counter() - start
         return seconds, len(solved) - solved.n_fallback, solved.n_sweeps
 

@@ -247,14 +247,12 @@ class Chain:
         return min(limits)
 
     def task(self) -> Task:
-        """The current stretch, with its noise."""
+        """The current stretch."""
         record = self.record
         steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
-        solver, size = self._narrowed_solver, len(record.x)
-        n, sweeps = record.stretch_draws * steps, solver.plan.window > 1
-        tape, streams = record.streams.ahead(n, size, tuning, solver.spec.noise, sweeps=sweeps)
         z = tuning.metric.to_z(record.x) if record.z is None else record.z
-        return Task(solver, z, tape, tuning, steps, streams)
+        draws, streams = record.stretch_draws, record.streams
+        return Task(self._narrowed_solver, z, tuning, draws, steps, streams)
 
     @property
     def _narrowed_solver(self) -> Solver:

@@ -6,7 +6,8 @@ import numpy as np
 
 from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import Solver, Tuning, WindowPlan
+from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.density import Density, Point
 from pymc_deer.noise import draw_tape

@@ -6,7 +6,7 @@ from typing import Any
 
 from pymc_deer.adaptation import DualAveraging, Stretch, Warmup
 from pymc_deer.attributes import phase_attrs, tuned_attrs
-from pymc_deer.backends.base import Tuning
+from pymc_deer.backends.request import Tuning
 from pymc_deer.calibration import Calibration, Trial
 from pymc_deer.chain import ChainRecord
 from pymc_deer.fingerprint import Fingerprint

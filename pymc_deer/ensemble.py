@@ -88,9 +88,9 @@ class Ensemble:
         tasks = [chain.begin_stretch(calls, tuning=tuning) for chain in self.chains]
         n_draws = self.records[0].stretch_draws
         trajectories = tasks[0].solver.run_together(
-            [task.request for task in tasks], params, min(at_once, self.solver.plan.capacity)
+            tasks, params, min(at_once, self.solver.plan.capacity)
         )
-        self._pace.took(-(-len(tasks[0].tape) // at_once), 1)
+        self._pace.took(-(-tasks[0].n_transitions // at_once), 1)
         solved = [t.solved(found, params) for t, found in zip(tasks, trajectories, strict=True)]
         records = [c.after(s, n_draws) for c, s in zip(self.chains, solved, strict=True)]
         with self.solver.one_blas_thread():

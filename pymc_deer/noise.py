@@ -77,7 +77,9 @@ class Rows:
             return block[self.used : end], duplicate(self, used=end)
         missing = end - len(block)
         more, after = _drawn(behind, max(missing, _BLOCK_NUMBERS // size), draw)
-        rows = np.concatenate([block[self.used :], more[:missing]])
+        left = block[self.used :]
+        # Where none is left the rows are passed on as they are: they can be millions of numbers.
+        rows = np.concatenate([left, more[:missing]]) if len(left) else more[:missing]
         if missing == len(more):
             return rows, Rows(after)
         return rows, duplicate(self, rng=behind, used=missing, _block=(more, after))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from pymc_deer.adaptation import acceptance_rates
-from pymc_deer.backends.base import Request, Solver, Tuning
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batches import in_batches
 from pymc_deer.duplicate import duplicate
@@ -170,25 +171,45 @@ class SolvedStretch:
 
 @dataclass(frozen=True)
 class Task:
-    """A stretch to solve: n transitions from a whitened state, shape (D,)."""
+    """A stretch to solve, as the solver is asked for it: from a whitened state, shape (D,).
+
+    Its noise is drawn when it is first asked for.
+    """
 
     solver: Solver
     start: np.ndarray
-    tape: Tape
     tuning: Tuning
+    n_draws: int
     steps_per_draw: int
     streams: Streams
 
     def solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch by itself."""
-        return self.solved(self.solver.run(self.request, params), params)
-
-    @property
-    def request(self) -> Request:
-        """What the solver is asked for."""
-        return Request(self.start, self.tape, self.tuning, self.streams.probes)
+        return self.solved(self.solver.run(self, params), params)
 
     def solved(self, trajectory: Trajectory, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch that `trajectory` is."""
         window, steps = self.solver.plan.window, self.steps_per_draw
-        return SolvedStretch(trajectory, params, self.tuning, window, steps, self.streams)
+        _, streams = self._noise
+        return SolvedStretch(trajectory, params, self.tuning, window, steps, streams)
+
+    @property
+    def n_transitions(self) -> int:
+        return self.n_draws * self.steps_per_draw
+
+    @property
+    def tape(self) -> Tape:
+        tape, _ = self._noise
+        return tape
+
+    @property
+    def probe_rng(self) -> np.random.Generator:
+        _, streams = self._noise
+        return streams.probes
+
+    @cached_property
+    def _noise(self) -> tuple[Tape, Streams]:
+        """The tape, and the generators behind it."""
+        n, size, source = self.n_transitions, len(self.start), self.solver.spec.noise
+        sweeps = self.solver.plan.window > 1
+        return self.streams.ahead(n, size, self.tuning, source, sweeps=sweeps)

@@ -14,7 +14,8 @@ from pymc.model import Model, modelcontext
 
 from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends import resolve_backend
-from pymc_deer.backends.base import Request, Solver
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.request import Request, TapedRequest
 from pymc_deer.backends.trajectory import Noise
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.density import build_density, continuous_variables
@@ -146,7 +147,7 @@ def trace_sweeps(
     with solver.one_blas_thread():
         # The last windows reach behind the end.
         tape = streams.tape(n + window, density.size, pilot.tuning)
-        request = Request(pilot.z, tape, pilot.tuning, streams.probes)
+        request = TapedRequest(pilot.z, tape, pilot.tuning, streams.probes)
         exact = alone.run(request, pilot.params)[:n]
         kept = TracedSolve(solver, request, pilot.params).traced(n)
     rate = float(acceptance_rates(exact.log_alpha).mean())

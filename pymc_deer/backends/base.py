@@ -9,12 +9,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from threading import Event
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from pymc_deer.backends.pace import Pace
+from pymc_deer.backends.request import Request, TapedRequest, Tuning
 from pymc_deer.backends.threads import available_cores, existing_cores, run_in_threads
 from pymc_deer.backends.trajectory import Buffers, Job, Noise, Trajectory
 from pymc_deer.batch import Batching
@@ -43,31 +44,6 @@ _ARRAYS_PER_STATE = 32
 
 _ARRAYS_PER_PROBE = 4
 """And for each probe: its direction, the product, and what carries them along a path."""
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """What warm-up tunes and a stretch of chain is run with.
-
-    Attributes
-    ----------
-    step_size
-        Leapfrog step size in whitened units.
-    curvature
-        The bound c of the Jacobian rules; it changes the number of sweeps, never the states.
-    metric
-        The whitening.
-    jitter
-        Share by which the step size varies from transition to transition, uniformly either way.
-    lengths
-        Fewest and most leapfrog steps of a transition, each number as often.
-    """
-
-    step_size: float
-    curvature: float
-    metric: Metric
-    jitter: float = 0.0
-    lengths: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True)
@@ -102,15 +78,6 @@ class WindowPlan:
         """The plan with a quarter of the window, so many times over; below 8 it is sequential."""
         window = self.window >> (2 * times)
         return replace(self, window=window if window >= _NARROWEST else 1)
-
-
-class Request(NamedTuple):
-    """What a chain asks of a solver; see :meth:`Solver.solve`."""
-
-    start: np.ndarray
-    tape: Tape
-    tuning: Tuning
-    probe_rng: np.random.Generator
 
 
 class Solver(ABC):
@@ -190,7 +157,8 @@ class Solver(ABC):
             Source of the Rademacher probes of the ``stochastic`` rule. They steer the sweeps and
             leave no trace in the states beyond the tolerance.
         """
-        return self.solve_together([Request(start, tape, tuning, probe_rng)], params, len(tape))[0]
+        chain = TapedRequest(start, tape, tuning, probe_rng)
+        return self.solve_together([chain], params, len(tape))[0]
 
     def run(self, chain: Request, params: Sequence[np.ndarray]) -> Trajectory:
         """As :meth:`solve`, for a tape of any length, in as many calls as the capacity asks for."""
@@ -238,8 +206,8 @@ class Solver(ABC):
         """Whether each chain should have its own: where they meet leaves no trace."""
         if not self._is_compiled:
             return False
-        tape = chains[0].tape
-        seconds = self._paces["sequential", 1].seconds(len(tape), tape.lengths.mean())
+        n, weight = chains[0].n_transitions, sum(chains[0].tuning.lengths) / 2
+        seconds = self._paces["sequential", 1].seconds(n, weight)
         return self.plan.window > 1 or len(chains) * seconds > _THREADS_SECONDS
 
     def _threads_allowed(self) -> int:

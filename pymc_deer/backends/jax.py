@@ -19,11 +19,12 @@ import pytensor
 import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
-from pymc_deer.backends.base import Request, Solver
+from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax_loops import momenta_of_keys, sequential_loop, windowed_loop
 from pymc_deer.backends.jax_mode import JAX_MODE
 from pymc_deer.backends.pace import Pace, Unhurried
 from pymc_deer.backends.placement import ManyDevices, OneDevice
+from pymc_deer.backends.request import Request
 from pymc_deer.backends.trajectory import Job, Noise, Trajectory, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes

@@ -17,7 +17,8 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 import pymc_deer.batch_numba
 import pymc_deer.repeat_numba
 import pymc_deer.scan_numba  # noqa: F401
-from pymc_deer.backends.base import Request, Solver
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.request import Request
 from pymc_deer.backends.trajectory import Job, Trajectory
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes

@@ -11,7 +11,8 @@ import numpy as np
 import pymc as pm
 
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import Request, Solver
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.request import TapedRequest
 from pymc_deer.calibration import window_plan
 from pymc_deer.examples import correlated_logistic, eight_schools
 from pymc_deer.options import BackendName
@@ -41,7 +42,7 @@ def speed_up(case: Warmed, solver: Solver, n: int, n_chains: int) -> tuple[float
     for seed in range(n_chains):
         rng = np.random.default_rng(seed)
         tape = Streams.spawn(rng).tape(n, case.density.size, case.tuning)
-        chains.append(Request(case.z, tape, case.tuning, rng))
+        chains.append(TapedRequest(case.z, tape, case.tuning, rng))
 
     def on(cores: int) -> Callable[[], object]:
         limited = solver.on_cores(cores)

@@ -14,7 +14,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_deer import DeerMALA
-from pymc_deer.backends.base import Tuning
+from pymc_deer.backends.request import Tuning
 from pymc_deer.density import Density, build_density
 from pymc_deer.options import BackendName
 from pymc_deer.step import DeerStep

@@ -20,7 +20,8 @@ from arviz_stats.base import array_stats
 from pymc_deer import DeerHMC
 from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import Solver, Tuning, WindowPlan
+from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.noise import Tape

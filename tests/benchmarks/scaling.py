@@ -20,7 +20,8 @@ import pytensor.tensor as pt
 from scipy.special import expit
 
 from pymc_deer.backends import make_solver, runs_on_gpu
-from pymc_deer.backends.base import Request, Solver, Tuning, WindowPlan
+from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.density import Density, build_density
 from pymc_deer.metric import Metric
 from pymc_deer.options import BackendName
@@ -121,13 +122,13 @@ class Problem:
         plan = WindowPlan(window, None, TOLERANCE[self.density.dtype], n)
         return make_solver(backend, self.density, spec, plan)
 
-    def runs(self, solver: Solver, n: int, chains: int) -> list[Request]:
+    def runs(self, solver: Solver, n: int, chains: int) -> list[TapedRequest]:
         """Noise and starts of n transitions."""
         found = []
         for seed in range(chains):
             rng = np.random.default_rng([7, seed])
             tape = Streams.spawn(rng).tape(n, self.dimension, self.tuning, solver.spec.noise)
-            found.append(Request(rng.normal(size=self.dimension), tape, self.tuning, rng))
+            found.append(TapedRequest(rng.normal(size=self.dimension), tape, self.tuning, rng))
         return found
 
 
@@ -219,7 +220,7 @@ def _timed(
     n = max(window, 256)
     solver = problem.solver(point.backend, window, n)
 
-    def run(runs: Sequence[Request]) -> tuple[float, float]:
+    def run(runs: Sequence[TapedRequest]) -> tuple[float, float]:
         begun = time.perf_counter()
         found = solver.run_together(runs, problem.params, n)
         taken = time.perf_counter() - begun

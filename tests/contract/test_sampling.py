@@ -18,8 +18,10 @@ from pymc_deer.backends.threads import run_in_threads
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
 from pymc_deer.memory_recorder import MemoryRecorder
+from pymc_deer.noise import Tape
 from pymc_deer.recorder import Piece, Values
 from pymc_deer.shared_step import KERNELS
+from pymc_deer.stretch import Streams
 from tests.random_models.check import quick_compilation
 from tests.support import BACKENDS, SEED
 from tests.support import sample as step_by_step
@@ -331,6 +333,27 @@ def test_cores_change_no_draw(backend: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert set(asked_for) == {2}
     for name, values in one["posterior"].dataset.data_vars.items():
         assert_array_equal(two["posterior"][name].values, values.values)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_chains_draw_their_noise_in_their_threads(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawn by one thread for all it holds up the others, the longer the more of them there are."""
+    monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: 2)
+    monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 2)
+    assert threads_asked_for(monkeypatch) == []
+    drawn_by: list[threading.Thread] = []
+    draw = Streams.tape
+
+    def seen(streams: Streams, *arguments: Any) -> Tape:
+        drawn_by.append(threading.current_thread())
+        return draw(streams, *arguments)
+
+    monkeypatch.setattr(Streams, "tape", seen)
+    together(eight_schools(), backend=backend, cores=2)
+    assert drawn_by
+    assert threading.main_thread() not in drawn_by
 
 
 def test_a_worker_process_has_the_cores_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import pymc as pm
 import pytest
 
 from pymc_deer import reference
-from pymc_deer.backends.base import Request
 from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.backends.request import TapedRequest
 from pymc_deer.batch import Batching
 from pymc_deer.jacobian import Rule
 from pymc_deer.options import BackendName
@@ -22,7 +22,7 @@ N = 100
 
 def traced(case: Problem, backend: BackendName, window: int, rule: Rule) -> Any:
     """States, residuals and numbers of committed steps."""
-    request = Request(
+    request = TapedRequest(
         case.start, case.tape(N + window, seed=2), case.tuning, np.random.default_rng(5)
     )
     return TracedSolve(case.solver(backend, window, rule), request, case.params).traced(N)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import pymc_deer.backends.jax
-from pymc_deer.backends.base import Request, Solver
+from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.numba import NumbaSolver
 from pymc_deer.backends.pace import Pace
+from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import SOLVED, Trajectory
 from pymc_deer.options import BackendName
 from pymc_deer.sweep import Kernel
@@ -58,11 +59,11 @@ def compiled(backend: BackendName, window: int, kernel: Kernel = "mala") -> Solv
     return solver
 
 
-def runs(case: Problem) -> list[Request]:
+def runs(case: Problem) -> list[TapedRequest]:
     """Three chains that differ in all that is each chain's own; the first is the slowest."""
     step_size = case.tuning.step_size
     return [
-        Request(
+        TapedRequest(
             case.start + 0.1 * seed,
             case.tape(N, seed),
             replace(case.tuning, step_size=step_size / (1 + seed), curvature=1.5 + 0.1 * seed),

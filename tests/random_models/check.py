@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytensor
 
-from pymc_deer.backends.base import Request, Solver
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.chain import Streams
 from pymc_deer.options import BackendName
@@ -91,7 +92,7 @@ def check(seed: int, backend: BackendName, window_tol: float = TOL) -> Outcome:
         rounded = step.solver.with_plan(replace(plan, tol=0.0))
 
         def run(solver: Solver, start: np.ndarray, first: int = 0) -> Trajectory:
-            chain = Request(start, tape[first:], tuning, np.random.default_rng(0))
+            chain = TapedRequest(start, tape[first:], tuning, np.random.default_rng(0))
             return solver.run(chain, params)
 
         solved = run(windows, z)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from pymc_deer.backends.base import Tuning
+from pymc_deer.backends.request import Tuning
 from pymc_deer.metric import identity_metric
 from pymc_deer.noise import NoiseSource, Rows, Tape, draw_tape
 from pymc_deer.stretch import Streams

@@ -1,0 +1,66 @@
+"""What a solver is asked for: a stretch of chain, and what warm-up has tuned for it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from pymc_deer.metric import Metric
+from pymc_deer.noise import Tape
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What warm-up tunes and a stretch of chain is run with.
+
+    Attributes
+    ----------
+    step_size
+        Leapfrog step size in whitened units.
+    curvature
+        The bound c of the Jacobian rules; it changes the number of sweeps, never the states.
+    metric
+        The whitening.
+    jitter
+        Share by which the step size varies from transition to transition, uniformly either way.
+    lengths
+        Fewest and most leapfrog steps of a transition, each number as often.
+    """
+
+    step_size: float
+    curvature: float
+    metric: Metric
+    jitter: float = 0.0
+    lengths: tuple[int, int] = (1, 1)
+
+
+class Request(Protocol):
+    """What a chain asks of a solver; see :meth:`~pymc_deer.backends.base.Solver.solve`.
+
+    Of several chains each is read in the thread that runs it: what takes time to make, such as the
+    tape, is best made when it is asked for.
+    """
+
+    @property
+    def start(self) -> np.ndarray: ...
+    @property
+    def tape(self) -> Tape: ...
+    @property
+    def n_transitions(self) -> int: ...
+    @property
+    def tuning(self) -> Tuning: ...
+    @property
+    def probe_rng(self) -> np.random.Generator: ...
+
+
+class TapedRequest(NamedTuple):
+    """A request whose tape is there."""
+
+    start: np.ndarray
+    tape: Tape
+    tuning: Tuning
+    probe_rng: np.random.Generator
+
+    @property
+    def n_transitions(self) -> int:
+        return len(self.tape)
