@@ -85,7 +85,9 @@ CASES: dict[str, Case] = {
         partial(hierarchical, 10_000), draws=100, tune=200, chains=2, repeats=1
     ),
     "logistic_100k": Case(logistic(100_000), draws=60, tune=100, chains=2, repeats=1, limit=200.0),
-    "latent_gp_500": Case(partial(latent_gp, 500), draws=50, tune=100, chains=2, repeats=1),
+    "latent_gp_500": Case(
+        partial(latent_gp, 500), draws=50, tune=100, chains=2, repeats=1, limit=400.0
+    ),
     "hierarchical_100k": Case(partial(hierarchical, 100_000), draws=100, tune=200, repeats=1),
 }
 
