@@ -90,8 +90,7 @@ def build_sequential(density: Density, spec: SweepSpec) -> Program:
     logp, log_u = (pt.tensor(n, dtype=WIDE, shape=()) for n in ("logp", "log_u"))
     step_size = pt.tensor("step_size", dtype=dtype, shape=())
     n_leapfrog = pt.tensor("n_leapfrog", dtype="int64", shape=())
-    x = density.x.type("x")
-    whitened = metric.whiten(_as_op(x, density.single(x), density.params))
+    whitened = metric.whiten(density.single)
     path = spec.path(step_size, n_leapfrog)
     moved = transition(whitened, State(z, logp, dlogp), xi, log_u, path)
     inputs = [z, logp, dlogp, xi, log_u, step_size, n_leapfrog, *metric.params, *density.params]
