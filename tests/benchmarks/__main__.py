@@ -81,9 +81,8 @@ def models(suite: Suite, results: Results, resume: bool, end: float) -> None:
         if left and time.perf_counter() < end:
             begun = time.perf_counter()
             limits = each.case.repeats, each.case.limit
-            made = list(race.race(each.model, left, sizes, *limits, suite.setting, end))
-            seconds = {"race_s": round(time.perf_counter() - begun)}
-            results.add(row | seconds for row in made)
+            for row in race.race(each.model, left, sizes, *limits, suite.setting, end):
+                results.add([row | {"race_s": round(time.perf_counter() - begun)}])
 
 
 def scale(suite: Suite, results: Results, resume: bool, end: float) -> None:
@@ -155,7 +154,11 @@ def _estimate(suite: Suite, given: argparse.Namespace) -> str:
     """How long the models take, from the last time."""
     rows = Results(given.output, suite.name, "models").rows
     asked = {(each.model, each.case.chains) for each in suite.races}
-    seconds = {(row["model"], row["chains"]): row["race_s"] for row in rows if "race_s" in row}
+    seconds: dict[tuple[str, int], float] = {}
+    for row in rows:
+        # Of all samplers of a race, the one that ended last.
+        key = row["model"], row["chains"]
+        seconds[key] = max(seconds.get(key, 0.0), row["race_s"])
     known = asked & seconds.keys()
     told = f"at most {suite.minutes:.0f} minutes"
     if known and "models" in given.parts:

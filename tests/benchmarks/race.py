@@ -73,7 +73,9 @@ def race(
     setting: Setting,
     end: float = float("inf"),
 ) -> Iterator[Row]:
-    """One row for each sampler; those that fail or take too long say so.
+    """A sampler's row each time that it has run, of its runs so far; the last one is of all.
+
+    Those that fail or take too long say so.
 
     Parameters
     ----------
@@ -85,7 +87,13 @@ def race(
         Moment of `time.perf_counter` after which no run is begun.
     """
     begun = time.strftime("%Y-%m-%d %H:%M:%S")
+    common = {"run": begun, "precision": setting.precision, "cores": setting.cores, **sizes}
     answers: dict[str, list[Row]] = {sampler: [] for sampler in samplers}
+
+    def row(sampler: str, answer: Row) -> Row:
+        answers[sampler].append(answer)
+        return {"model": name, "sampler": sampler, **common, **summary(answers[sampler])}
+
     with ExitStack() as stack:
         workers = {
             sampler: stack.enter_context(Worker(sampler_task(name, sampler, sizes, setting)))
@@ -94,19 +102,15 @@ def race(
         for sampler, worker in workers.items():
             ready = worker.wait()
             if ready["status"] != "ready":
-                answers[sampler].append(ready)
+                yield row(sampler, ready)
         for seed in range(1, repeats + 1):
             for sampler, worker in workers.items():
                 failed = any(answer["status"] != "ok" for answer in answers[sampler])
                 if failed or time.perf_counter() > end:
                     continue
                 answer = worker.ask(seed, limit)
-                answers[sampler].append(answer)
                 print(_line(name, sampler, answer), flush=True)
-    common = {"run": begun, "precision": setting.precision, "cores": setting.cores, **sizes}
-    for sampler, found in answers.items():
-        if found:
-            yield {"model": name, "sampler": sampler, **common, **summary(found)}
+                yield row(sampler, answer)
 
 
 def summary(answers: Sequence[Row]) -> Row:
