@@ -210,6 +210,10 @@ class DrawStore:
         return self._metadata["metadata"][key]
 
 
+_CHUNKS = 4
+"""Chunks that are read at a time where not all of their rows are wanted."""
+
+
 class _Rows(BackendArray):
     """A Zarr array that xarray reads the parts of that are used."""
 
@@ -221,7 +225,20 @@ class _Rows(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, basic, self._read)
 
     def _read(self, key: Any) -> np.ndarray:
-        return np.asarray(self.array[key])
+        """Zarr takes all chunks of a selection into memory: of every n-th row a few at a time."""
+        steps = [part.step or 1 if isinstance(part, slice) else 0 for part in key]
+        if max(steps, default=0) <= 1:
+            return np.asarray(self.array[key])
+        axis = int(np.argmax(steps))
+        rows = range(*key[axis].indices(self.shape[axis]))
+        most = max(1, _CHUNKS * self.array.chunks[axis] // rows.step)
+        parts = []
+        for i in range(0, max(1, len(rows)), most):
+            some = rows[i : i + most]
+            part = slice(some.start, some.stop, some.step)
+            parts.append(self.array[(*key[:axis], part, *key[axis + 1 :])])
+        # Where a part of the key is a number, there is no axis.
+        return np.concatenate(parts, axis=np.count_nonzero(steps[:axis]))
 
 
 def replace_file(path: Path, content: bytes) -> None:
