@@ -143,7 +143,7 @@ def sample(
         run = _resumed(settings, model, hardware, Path(resume))
     quiet = quiet or not hardware.is_first
     shown = False if quiet else progressbar
-    with closing(run.recorder):
+    with closing(run.recorder), closing(run.ensemble.solver.threads):
         _make_draws(run, StretchProgress.of(run, shown, progressbar_theme))
         if not quiet:
             kind = WarningType.CONVERGENCE
@@ -211,25 +211,29 @@ class StretchProgress(MCMCProgressBarManager):
 
 def _make_draws(run: Run, progress: StretchProgress) -> None:
     """All draws, or as many as there are at an interrupt."""
-    ensemble, phases = run.ensemble, run.phases
     # All the time, and in both threads: how BLAS rounds may depend on it.
-    with ensemble.solver.one_blas_thread():
+    with run.ensemble.solver.one_blas_thread():
         try:
             with progress:
-                while not ensemble.finished:
-                    tuning = ensemble.tuning
-                    with phases.of("warmup" if tuning else "sampling"):
-                        stretches = ensemble.next_stretch(run.params)
-                    with phases.of("recording"):
-                        run.recorder.record(stretches, ensemble.records, tuning=tuning)
-                    progress.show(stretches, tuning=tuning)
+                while not run.ensemble.finished:
+                    _make_stretch(run, progress)
         except KeyboardInterrupt:
             if run.hardware.spans_processes:
                 # The others wait for this process: they end when it does.
                 raise
             _log.info("Interrupted: the draws that all chains have finished are kept.")
-        with phases.of("recording"):
+        with run.phases.of("recording"):
             run.recorder.flush()
+
+
+def _make_stretch(run: Run, progress: StretchProgress) -> None:
+    """The next draws of all chains. None of their arrays is held while others are made."""
+    ensemble, tuning = run.ensemble, run.ensemble.tuning
+    with run.phases.of("warmup" if tuning else "sampling"):
+        stretches = ensemble.next_stretch(run.params)
+    with run.phases.of("recording"):
+        run.recorder.record(stretches, ensemble.records, tuning=tuning)
+    progress.show(stretches, tuning=tuning)
 
 
 def _begun(

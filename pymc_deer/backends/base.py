@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.request import Request, TapedRequest, Tuning
-from pymc_deer.backends.threads import available_cores, existing_cores, run_in_threads
+from pymc_deer.backends.threads import Threads, available_cores, existing_cores
 from pymc_deer.backends.trajectory import Buffers, Job, Noise, Trajectory
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
@@ -31,7 +31,7 @@ _NARROWEST = 8
 """Windows below it cost more than the steps they save."""
 
 _THREADS_SECONDS = 5e-3
-"""Time of all chains from which threads, which take a millisecond or two to start, pay."""
+"""Time of all chains from which threads pay; warm-up takes as long with 1 ms."""
 
 _CACHE = 2**20
 _MATRIX_GAIN = 8
@@ -99,6 +99,7 @@ class Solver(ABC):
         self.density = density
         self.spec = spec
         self.plan = plan
+        self.threads = Threads()
         self._programs: dict[Hashable, Any] = {}
         self._batchings: dict[Hashable, Batching] = {}
         self._cast: dict[str, tuple[Metric, tuple[np.ndarray, ...]]] = {}
@@ -186,7 +187,7 @@ class Solver(ABC):
             for i, chain in enumerate(chains)
         ]
         with self.one_blas_thread():
-            return [found for [found] in run_in_threads(tasks, n_threads, stopped)]
+            return [found for [found] in self.threads.run(tasks, n_threads, stopped)]
 
     @property
     def batches_chains(self) -> bool:
@@ -313,7 +314,8 @@ class Solver(ABC):
         return ThreadpoolController().select(user_api="blas")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_blas"} | {"_cast": {}}
+        state = {k: v for k, v in self.__dict__.items() if k != "_blas"}
+        return state | {"threads": Threads(), "_cast": {}}
 
     def _scalar(self, value: float) -> np.ndarray:
         return np.asarray(value, dtype=self.density.dtype)

@@ -17,23 +17,40 @@ def existing_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_in_threads[T](tasks: Sequence[Callable[[], T]], n_threads: int, stopped: Event) -> list[T]:
-    """The results of all tasks.
+class Threads:
+    """Threads that stay from one call to the next.
 
-    Parameters
-    ----------
-    n_threads
-        Tasks that run at the same time.
-    stopped
-        Is set when one fails, or an interrupt comes: the others should then raise, soon.
+    Those that are started for each call take the time, and memory that the ones before have left.
     """
-    with ThreadPoolExecutor(n_threads) as pool:
-        runs = [pool.submit(task) for task in tasks]
+
+    def __init__(self) -> None:
+        self._pools: dict[int, ThreadPoolExecutor] = {}
+
+    def run[T](self, tasks: Sequence[Callable[[], T]], n_threads: int, stopped: Event) -> list[T]:
+        """The results of all tasks.
+
+        Parameters
+        ----------
+        n_threads
+            Tasks that run at the same time.
+        stopped
+            Is set when one fails, or an interrupt comes: the others should then raise, soon.
+        """
+        if n_threads not in self._pools:
+            self._pools[n_threads] = ThreadPoolExecutor(n_threads)
+        runs = [self._pools[n_threads].submit(task) for task in tasks]
         try:
             finished, _ = wait(runs, return_when=FIRST_EXCEPTION)
         finally:
             stopped.set()
+            wait(runs)
         # Of those alone: their error is the one that stopped the others.
         for run in finished:
             run.result()
-    return [run.result() for run in runs]
+        return [run.result() for run in runs]
+
+    def close(self) -> None:
+        """Have none, until the next call: a process that forks should not."""
+        while self._pools:
+            _, pool = self._pools.popitem()
+            pool.shutdown()

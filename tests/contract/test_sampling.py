@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from xarray import DataTree
 
 import pymc_deer
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.threads import run_in_threads
+from pymc_deer.backends.threads import Threads
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
 from pymc_deer.memory_recorder import MemoryRecorder
@@ -311,12 +312,13 @@ def threads_asked_for(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by a number for each stretch whose chains get threads, however short it is."""
     monkeypatch.setattr("pymc_deer.backends.base._THREADS_SECONDS", 0.0)
     asked_for: list[int] = []
+    run = Threads.run
 
-    def counted(tasks: Any, n_threads: int, stopped: Any) -> Any:
+    def counted(threads: Threads, tasks: Any, n_threads: int, stopped: Any) -> Any:
         asked_for.append(n_threads)
-        return run_in_threads(tasks, n_threads, stopped)
+        return run(threads, tasks, n_threads, stopped)
 
-    monkeypatch.setattr("pymc_deer.backends.base.run_in_threads", counted)
+    monkeypatch.setattr(Threads, "run", counted)
     return asked_for
 
 
@@ -354,6 +356,31 @@ def test_chains_draw_their_noise_in_their_threads(
     together(eight_schools(), backend=backend, cores=2)
     assert drawn_by
     assert threading.main_thread() not in drawn_by
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_threads_stay_for_a_run_and_end_with_it(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Started for each stretch they take time and memory; left behind, a fork warns of them."""
+    monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: 2)
+    monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 2)
+    asked_for = threads_asked_for(monkeypatch)
+    seen: set[threading.Thread] = set()
+    draw = Streams.tape
+
+    def noted(streams: Streams, *arguments: Any) -> Tape:
+        seen.add(threading.current_thread())
+        if fails and len(asked_for) > 3:
+            raise RuntimeError("no noise")
+        return draw(streams, *arguments)
+
+    monkeypatch.setattr(Streams, "tape", noted)
+    with pytest.raises(RuntimeError, match="no noise") if fails else nullcontext():
+        together(eight_schools(), cores=2)
+    assert len(asked_for) > 3
+    assert len(seen) == 2
+    assert not any(thread.is_alive() for thread in seen)
 
 
 def test_a_worker_process_has_the_cores_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
