@@ -43,7 +43,11 @@ exclude_patterns = ["_build", "jupyter_execute", "benchmarks"]
 
 myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3
+# With -D nb_execution_mode=cache the notebooks have their results.
 nb_execution_mode = "off"
+nb_execution_cache_path = str(HERE / "_build" / "jupyter_cache")
+nb_execution_timeout = 600
+nb_merge_streams = True
 smartquotes_action = "D"
 
 autodoc_member_order = "bysource"

@@ -16,9 +16,9 @@ def main() -> None:
     """Draw the picture and write it."""
     trace = trace_sweeps(200, model=eight_schools(), step_size=0.7)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    shown = (1, 4, 16, 32, trace.n_sweeps)
+    shown = (1, 4, 8, 16, trace.n_sweeps)
     plot_guesses(trace, sweeps=shown).savefig(PICTURE, dpi=150)
-    print(f"Written to {PICTURE}")
+    print(f"{trace.n_sweeps} sweeps, written to {PICTURE}")
 
 
 if __name__ == "__main__":
