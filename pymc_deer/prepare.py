@@ -130,6 +130,8 @@ def prepare(
             device = "gpu" if runs_on_gpu(backend) else "cpu"
             allowed = rules or solver.trial_rules
             calibration = _measured(options, solver, model, point, allowed, device)
+            # Of all widths that were tried.
+            solver.spare_nothing()
         solver = solver.with_rule(calibration.jacobian).with_plan(
             window_plan(calibration.window, calibration.max_sweeps, tol, density)
         )

@@ -103,8 +103,8 @@ def sample(
     **deer_options
         Arguments of :class:`DeerMALA` or :class:`DeerHMC`. ``backend="auto"`` is JAX: it compiles
         in seconds, and its exponentials and logarithms are vectorised. On a CPU it is Numba where
-        a gradient gathers and scatters more than 16,384 numbers by arrays of indices, or JAX
-        cannot run the model.
+        a gradient gathers and scatters more than 16,384 numbers by arrays of indices, and more
+        than eight for each function it evaluates, or where JAX cannot run the model.
 
     Returns
     -------

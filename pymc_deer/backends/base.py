@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.request import Request, TapedRequest, Tuning
-from pymc_deer.backends.threads import Threads, available_cores, existing_cores
+from pymc_deer.backends.threads import OneAtATime, Threads, available_cores, existing_cores
 from pymc_deer.backends.trajectory import Buffers, Job, Noise, Trajectory
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
@@ -101,6 +101,7 @@ class Solver(ABC):
         self.plan = plan
         self.threads = Threads()
         self._programs: dict[Hashable, Any] = {}
+        self._compiling = OneAtATime()
         self._batchings: dict[Hashable, Batching] = {}
         self._cast: dict[str, tuple[Metric, tuple[np.ndarray, ...]]] = {}
         self._paces: dict[Hashable, Pace] = defaultdict(Pace)
@@ -133,10 +134,15 @@ class Solver(ABC):
         return duplicate(self, **attributes)
 
     def _compiled(self, key: Hashable, build: Callable[[], Any]) -> Any:
-        """A program that all derived solvers share."""
-        if key not in self._programs:
-            self._programs[key] = build()
-        return self._programs[key]
+        """A program that all derived solvers share, in whatever thread one first needs it."""
+        with self._compiling:
+            if key not in self._programs:
+                self._programs[key] = build()
+            return self._programs[key]
+
+    def spare_nothing(self) -> None:
+        """Free what calls have left for others of as many chains and transitions."""
+        self._cast.clear()
 
     def solve(
         self,
@@ -201,7 +207,7 @@ class Solver(ABC):
     @property
     @abstractmethod
     def _is_compiled(self) -> bool:
-        """Whether all is compiled that a solve may need: threads would each compile it."""
+        """Whether all is compiled that every solve needs: threads would wait for one another."""
 
     def _is_worth_threads(self, chains: Sequence[Request]) -> bool:
         """Whether each chain should have its own: where they meet leaves no trace."""

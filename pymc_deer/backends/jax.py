@@ -50,6 +50,10 @@ class Spares[T]:
         """Leave it to the calls that come."""
         self._kept[sizes].append(arrays)
 
+    def clear(self) -> None:
+        """Keep nothing of what there is."""
+        self._kept.clear()
+
 
 class JaxSolver(Solver):
     """Chains on the CPU or GPU that JAX uses by default, or on :meth:`on_devices`.
@@ -177,8 +181,14 @@ class JaxSolver(Solver):
 
     @property
     def _is_compiled(self) -> bool:
-        windowed = self.plan.window == 1 or (self.spec.rule, self.plan.window) in self._programs
-        return windowed and "sequential" in self._programs
+        window = self.plan.window
+        return ("sequential" if window == 1 else (self.spec.rule, window)) in self._programs
+
+    def spare_nothing(self) -> None:
+        """See :meth:`Solver.spare_nothing`."""
+        super().spare_nothing()
+        self._buffers.clear()
+        self._tapes.clear()
 
     def _compile_sequential(self) -> Callable[..., Any]:
         try:

@@ -127,8 +127,8 @@ class NumbaSolver(Solver):
 
     @property
     def _is_compiled(self) -> bool:
-        windowed = self.plan.window == 1 or (self.spec.rule, False) in self._programs
-        return windowed and "sequential" in self._programs
+        key = "sequential" if self.plan.window == 1 else (self.spec.rule, False)
+        return key in self._programs
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
         for job in jobs:

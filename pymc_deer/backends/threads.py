@@ -3,8 +3,9 @@
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from threading import Event
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from threading import Event, RLock
+from typing import Any, Self
 
 
 def available_cores() -> int:
@@ -38,8 +39,10 @@ class Threads:
         """
         if n_threads not in self._pools:
             self._pools[n_threads] = ThreadPoolExecutor(n_threads)
-        runs = [self._pools[n_threads].submit(task) for task in tasks]
+        runs: list[Future[T]] = []
         try:
+            for task in tasks:
+                runs.append(self._pools[n_threads].submit(task))
             finished, _ = wait(runs, return_when=FIRST_EXCEPTION)
         finally:
             stopped.set()
@@ -54,3 +57,20 @@ class Threads:
         while self._pools:
             _, pool = self._pools.popitem()
             pool.shutdown()
+
+
+class OneAtATime:
+    """A lock of one process: a copy that is pickled has its own."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+
+    def __enter__(self) -> Self:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
+        return type(self), ()

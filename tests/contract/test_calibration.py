@@ -50,6 +50,9 @@ def test_auto_measures_where_windows_may_pay_and_keeps_the_measurements(
     step = new_step()
     assert step.calibration.trials[0].window == 1
     assert step.calibration.trials[0].microseconds > 0
+    plan = step.solver.plan
+    left = {rows for _, rows in step.solver._buffers._kept}
+    assert left <= {plan.capacity, plan.capacity + plan.window}, "of other widths that were tried"
     idata = sample(step)
     assert (idata["sample_stats"]["window"] == step.calibration.window).all()
     idata["sample_stats"].attrs.update(step.attrs)

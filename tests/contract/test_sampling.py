@@ -1,5 +1,6 @@
 """`pymc_deer.sample` gives what `pm.sample` gives."""
 
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -322,16 +323,26 @@ def threads_asked_for(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked_for
 
 
+WINDOWED = {"window": 16, "jacobian": "secant", "curvature": 1.5}
+STARVED = {**WINDOWED, "max_sweeps": 2}
+
+
+@pytest.mark.parametrize("options", [{}, WINDOWED, STARVED], ids=["auto", "windows", "starved"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_cores_change_no_draw(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chains in threads of their own are those of one thread, bit for bit."""
+def test_cores_change_no_draw(
+    backend: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chains in threads of their own are those of one thread, bit for bit.
+
+    Those whose sweeps run out compile the chain step by step when they are in their threads.
+    """
     for name in ("base.available_cores", "numba.available_threads"):
         monkeypatch.setattr(f"pymc_deer.backends.{name}", lambda: 2)
     monkeypatch.setattr(Solver, "blas_threads", lambda solver: 2)
     asked_for = threads_asked_for(monkeypatch)
-    one = together(eight_schools(), backend=backend, cores=1)
+    one = together(eight_schools(), backend=backend, cores=1, **options)
     assert not asked_for
-    two = together(eight_schools(), backend=backend)
+    two = together(eight_schools(), backend=backend, **options)
     assert set(asked_for) == {2}
     for name, values in one["posterior"].dataset.data_vars.items():
         assert_array_equal(two["posterior"][name].values, values.values)
@@ -344,7 +355,7 @@ def test_chains_draw_their_noise_in_their_threads(
     """Drawn by one thread for all it holds up the others, the longer the more of them there are."""
     monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: 2)
     monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 2)
-    assert threads_asked_for(monkeypatch) == []
+    threads_asked_for(monkeypatch)
     drawn_by: list[threading.Thread] = []
     draw = Streams.tape
 
@@ -356,6 +367,31 @@ def test_chains_draw_their_noise_in_their_threads(
     together(eight_schools(), backend=backend, cores=2)
     assert drawn_by
     assert threading.main_thread() not in drawn_by
+
+
+def test_an_interrupt_reaches_chains_in_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: 2)
+    monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 2)
+    options = {"tune": 30, "draws": 30, "discard_tuned_samples": False, "cores": 2}
+    whole = together(eight_schools(), **options)
+    asked_for = threads_asked_for(monkeypatch)
+    draw, interrupts = Streams.tape, []
+
+    def interrupting(streams: Streams, *arguments: Any) -> Tape:
+        if len(asked_for) == 8 and not interrupts:
+            interrupts.append(threading.current_thread())
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return draw(streams, *arguments)
+
+    monkeypatch.setattr(Streams, "tape", interrupting)
+    part = together(eight_schools(), **options)
+    assert interrupts
+    assert threading.main_thread() not in interrupts
+    n = part["warmup_posterior"].sizes["draw"]
+    assert 0 < n < 30
+    assert_array_equal(
+        part["warmup_posterior"]["mu"].values, whole["warmup_posterior"]["mu"].values[:, :n]
+    )
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -388,6 +424,7 @@ def test_a_worker_process_has_the_cores_it_is_given(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: 4)
     monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 4)
     monkeypatch.setattr("multiprocessing.parent_process", lambda: "another")
+    monkeypatch.setattr(Solver, "blas_threads", lambda solver: 4)
     asked_for = threads_asked_for(monkeypatch)
     together(eight_schools())
     assert not asked_for

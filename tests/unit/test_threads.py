@@ -1,0 +1,45 @@
+"""Threads that run chains beside each other."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from threading import Event
+from typing import Any
+
+import pytest
+
+from pymc_deer.backends.threads import OneAtATime, Threads
+
+
+def test_an_interrupt_before_all_have_begun_stops_those_that_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    submit, begun = ThreadPoolExecutor.submit, []
+
+    def interrupted(pool: ThreadPoolExecutor, task: Any) -> Any:
+        if begun:
+            raise KeyboardInterrupt
+        begun.append(submit(pool, task))
+        return begun[0]
+
+    stopped = Event()
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    with closing(Threads()) as threads, pytest.raises(KeyboardInterrupt):
+        threads.run([lambda: stopped.wait(20)] * 2, 2, stopped)
+    assert begun[0].result(), "was told to stop"
+
+
+def test_a_lock_lets_one_thread_in_and_is_not_pickled() -> None:
+    lock, inside = OneAtATime(), Event()
+
+    def enter() -> None:
+        with lock:
+            inside.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        with lock, lock:
+            waiting = pool.submit(enter)
+            with pickle.loads(pickle.dumps(lock)):
+                assert not inside.wait(0.05)
+        waiting.result(timeout=20)
+    assert inside.is_set()
