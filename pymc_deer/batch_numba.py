@@ -64,7 +64,11 @@ def _source(op: BatchMap) -> str:
     if vectorized:
         call = ", ".join([f"{name}[lo:hi]" for name in mapped] + shared)
         evaluate = [f"result = inner({call})"]
-        evaluate += [f"{name}[lo:hi] = result[{i}]" for i, name in enumerate(outputs)]
+        evaluate += [
+            line
+            for i, (name, shape) in enumerate(zip(outputs, core_shapes, strict=True))
+            for line in _copy_rows(name, f"result[{i}]", shape)
+        ]
     else:
         # Scalars travel as 0-d arrays between PyTensor's Numba functions.
         rows = [
@@ -84,3 +88,15 @@ def _source(op: BatchMap) -> str:
         evaluate="\n        ".join(evaluate),
         outputs=", ".join(outputs),
     )
+
+
+def _copy_rows(to: str, rows: str, shape: tuple[int, ...]) -> list[str]:
+    """Copy a block's rows in loops: an assignment checks shapes, and compiles longer."""
+    loops = ["hi - lo", *map(str, shape)]
+    indices = [f"i_{axis}" for axis in range(len(loops))]
+    nested = [
+        f"{'    ' * depth}for {index} in range({n}):"
+        for depth, (index, n) in enumerate(zip(indices, loops, strict=True))
+    ]
+    at = ", ".join(["lo + i_0", *indices[1:]])
+    return [*nested, f"{'    ' * len(loops)}{to}[{at}] = {rows}[{', '.join(indices)}]"]

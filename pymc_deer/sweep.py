@@ -162,7 +162,8 @@ def build_sweep(
     next_guess = pt.switch(finite, solved, states)
 
     error = pt.max(pt.abs(pt.cumsum(states - guess, axis=0)), axis=1)
-    committed = 1 + pt.sum(pt.cumprod((error[:-1] <= tol).astype("int64")))
+    step = pt.arange(states.shape[0])
+    committed = 1 + pt.min(pt.switch(error <= tol, states.shape[0] - 1, step))
     inputs = [guess, memory, start, xi, log_u, probes, step_size, n_leapfrog, curvature, tol]
     inputs += [blocking, *metric.params, *density.params]
     rows = [states, logp, dlogp, log_alpha, energy]

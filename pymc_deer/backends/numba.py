@@ -15,9 +15,11 @@ from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_functi
 from pytensor.link.numba.dispatch.basic import numba_njit
 
 import pymc_deer.batch_numba
+import pymc_deer.matmul_numba
 import pymc_deer.repeat_numba
 import pymc_deer.scan_numba  # noqa: F401
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.backends.request import Request
 from pymc_deer.backends.trajectory import Job, Trajectory
 from pymc_deer.batch import BATCHINGS, Batching
@@ -32,6 +34,9 @@ for the matrix products to be efficient (measured flat between 16 and 128)."""
 _THREADED_WORK = 200_000
 """Numbers a sweep reads, window times data size, from which threads are used. Below it the sweep
 is over before the threads have met, and spinning threads take the cores from other chains."""
+
+# Numba compiles these loops over rows in a third of the time of assignments to them, which check
+# shapes.
 
 _SEQUENTIAL = """
 def run(start, xi, log_u, step_sizes, n_leapfrog, first, last, out_z, out_logp, out_dlogp,
@@ -54,9 +59,10 @@ def run(start, xi, log_u, step_sizes, n_leapfrog, first, last, out_z, out_logp, 
             z, logp, dlogp, xi[t], np.asarray(log_u[t]), np.asarray(step_sizes[t]),
             np.asarray(n_leapfrog[t]), *params
         )
-        out_z[t] = z
+        for i in range(len(z)):
+            out_z[t, i] = z[i]
+            out_dlogp[t, i] = dlogp[i]
         out_logp[t] = logp.item()
-        out_dlogp[t] = dlogp
         out_log_alpha[t] = log_alpha.item()
         out_energy[t] = energy.item()
 """
@@ -75,20 +81,22 @@ def run(done, sweeps, guess, memory, start, xi, log_u, step_sizes, n_leapfrog, w
             step_sizes[done:end], n_leapfrog[done:end], curvature, tol, blocking, *params
         )
         k = committed.item()
-        out_z[done : done + k] = states[:k]
-        out_logp[done : done + k] = logp[:k]
-        out_dlogp[done : done + k] = dlogp[:k]
-        out_log_alpha[done : done + k] = log_alpha[:k]
-        out_energy[done : done + k] = energy[:k]
+        for t in range(k):
+            for i in range(len(start)):
+                out_z[done + t, i] = states[t, i]
+                out_dlogp[done + t, i] = dlogp[t, i]
+            out_logp[done + t] = logp[t]
+            out_log_alpha[done + t] = log_alpha[t]
+            out_energy[done + t] = energy[t]
         start = states[k - 1].copy()
         # Slide: the guess for steps not seen before is where the window ends now.
         last = guess[width - 1].copy()
-        for t in range(width - k):
-            guess[t] = guess[t + k]
-            memory[t] = memory[t + k]
-        for t in range(width - k, width):
-            guess[t] = last
-            memory[t] = np.nan
+        for t in range(width):
+            seen = t + k < width
+            for i in range(len(start)):
+                guess[t, i] = guess[t + k, i] if seen else last[i]
+            for i in range(memory.shape[1]):
+                memory[t, i] = memory[t + k, i] if seen else np.nan
         done += k
         sweeps += 1
     return done, sweeps, guess, memory, start
@@ -260,7 +268,11 @@ def _cannot_compile(error: Exception | None) -> BackendError:
 def _compile(program: Program) -> Any:
     """The program as a Numba function."""
     function = pytensor.function(
-        program.inputs, program.outputs, mode="NUMBA", on_unused_input="ignore", trust_input=True
+        program.inputs,
+        program.outputs,
+        mode=NUMBA_MODE,
+        on_unused_input="ignore",
+        trust_input=True,
     )
     vm: Any = function.vm
     return vm.jit_fn

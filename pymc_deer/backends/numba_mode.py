@@ -1,0 +1,69 @@
+"""How PyTensor compiles to Numba here: with Ops that Numba compiles fast in place of some."""
+
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.compile.mode import get_mode
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Dot
+from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
+
+from pymc_deer.matmul import MatrixProduct
+from pymc_deer.scan import affine_scan
+
+_LAST = 1000.0
+"""Position behind all of PyTensor's rewrites, which know its own Ops alone."""
+
+_FLOATS = ("float32", "float64")
+
+
+@node_rewriter([Dot])
+def fast_compiling_product(fgraph: Any, node: Any) -> list[Any] | None:
+    """Put a :class:`MatrixProduct` in place of a product that needs no copy which costs."""
+    x, y = node.inputs
+    dtypes = {x.type.dtype, y.type.dtype, node.outputs[0].type.dtype}
+    if len(dtypes) > 1 or not dtypes <= set(_FLOATS):
+        return None
+    if (_is_vector(y) and _is_strided(x)) or (_is_vector(x) and _is_strided(y)):
+        return None
+    transpose_x, transpose_y = _is_transposed(x), _is_transposed(y)
+    x, y = x.owner.inputs[0] if transpose_x else x, y.owner.inputs[0] if transpose_y else y
+    return [MatrixProduct(transpose_x, transpose_y)(x, y)]
+
+
+@node_rewriter([CumOp])
+def fast_compiling_sum(fgraph: Any, node: Any) -> list[Any] | None:
+    """Put an :class:`~pymc_deer.scan.AffineScan` in place of a running sum of rows.
+
+    A sweep has one anyway, so that it is compiled already.
+    """
+    [x] = node.inputs
+    if (node.op.mode, node.op.axis, x.ndim) != ("add", 0, 2) or x.type.dtype not in _FLOATS:
+        return None
+    n, size = x.shape
+    return [affine_scan(pt.ones((n, 1), x.type.dtype), x, pt.zeros((size,), x.type.dtype))]
+
+
+def _is_vector(matrix: Any) -> bool:
+    """Whether to read the other operand takes as long as the product."""
+    return 1 in matrix.type.shape
+
+
+def _is_transposed(matrix: Any) -> bool:
+    owner = matrix.owner
+    return owner is not None and isinstance(owner.op, DimShuffle) and owner.op.is_matrix_transpose
+
+
+def _is_strided(matrix: Any) -> bool:
+    """Whether there may be gaps in memory between the rows of `matrix`, or of its transpose."""
+    if _is_transposed(matrix):
+        [matrix] = matrix.owner.inputs
+    known = Elemwise | FusedElemwise | MatrixProduct
+    return not (_is_vector(matrix) or matrix.owner is None or isinstance(matrix.owner.op, known))
+
+
+NUMBA_MODE = get_mode("NUMBA").register(
+    (dfs_rewriter(fast_compiling_product, fast_compiling_sum), _LAST)
+)

@@ -1,0 +1,109 @@
+"""MatrixProduct, and the graphs that Numba gets it in."""
+
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Dot
+
+import pymc_deer.matmul_numba
+import pymc_deer.scan_numba  # noqa: F401
+from pymc_deer.backends.numba_mode import NUMBA_MODE
+from pymc_deer.matmul import MatrixProduct
+from pymc_deer.scan import AffineScan
+
+X = np.random.default_rng(0).normal(size=(4, 3))
+Y = np.random.default_rng(1).normal(size=(3, 5))
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_agrees_with_numpy(mode: str, dtype: str) -> None:
+    variables = [pt.tensor(dtype=dtype, shape=(None, None)) for _ in range(4)]
+    x, y, x_t, y_t = variables
+    outputs = [
+        MatrixProduct()(x, y),
+        MatrixProduct(transpose_x=True)(x_t, y),
+        MatrixProduct(transpose_y=True)(x, y_t),
+        MatrixProduct(transpose_x=True, transpose_y=True)(x_t, y_t),
+    ]
+    function = pytensor.function(variables, outputs, mode=mode)
+    rtol = 1e-12 if dtype == "float64" else 1e-5
+    for x, y in ((X, Y), (X, Y[:, :1]), (X[:1], Y), (X[:1], Y[:, :1]), (X[:, ::2], Y[::2])):
+        values = [x, y, x.T.copy(), y.T.copy()]
+        for found in function(*(value.astype(dtype) for value in values)):
+            assert_allclose(found, x @ y, rtol=rtol, atol=rtol)
+            assert found.dtype == dtype
+
+
+def test_shape_is_known_without_running() -> None:
+    x = pt.tensor(shape=(3, 4))
+    assert MatrixProduct(transpose_x=True)(x, pt.tensor(shape=(3, 2))).type.shape == (4, 2)
+    assert MatrixProduct(transpose_y=True)(x, pt.tensor(shape=(5, 4))).type.shape == (3, 5)
+    x, y = pt.matrix("x"), pt.matrix("y")
+    product = MatrixProduct(transpose_x=True)(x, y)
+    shape = pytensor.function([x, y], product.shape, mode="CVM", on_unused_input="ignore")
+    assert not any(isinstance(node.op, MatrixProduct) for node in shape.maker.fgraph.toposort())
+    assert tuple(shape(X, np.ones((4, 7)))) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [(pt.dvector(), pt.dmatrix()), (pt.dmatrix(), pt.dvector()), (pt.dmatrix(), pt.fmatrix())],
+)
+def test_wrong_operands(x: Any, y: Any) -> None:
+    with pytest.raises(TypeError, match="MatrixProduct takes two matrices of one dtype, got"):
+        MatrixProduct()(x, y)
+
+
+def ops(function: Any) -> list[Any]:
+    return [node.op for node in function.maker.fgraph.toposort()]
+
+
+def count(function: Any, kind: type) -> int:
+    return sum(isinstance(op, kind) for op in ops(function))
+
+
+def test_a_regression_has_it_in_place_of_pytensors_product() -> None:
+    data, beta, states = pt.matrix("data"), pt.vector("beta"), pt.matrix("states")
+    residuals = pt.exp(data @ beta)
+    outputs = [data.T @ residuals, beta @ data.T, states @ data.T, (states @ data.T) @ data]
+    function = pytensor.function([data, beta, states], outputs, mode=NUMBA_MODE)
+    assert count(function, Dot) == 0
+    assert not any(getattr(op, "is_matrix_transpose", False) for op in ops(function))
+    states = np.ones((2, 3))
+    expected = [X.T @ np.exp(X @ Y[:, 0]), X @ Y[:, 0], states @ X.T, states @ X.T @ X]
+    for found, value in zip(function(X, Y[:, 0], states), expected, strict=True):
+        assert_allclose(found, value, rtol=1e-12)
+
+
+def test_a_product_that_would_copy_the_data_stays_pytensors() -> None:
+    data, beta = pt.matrix("data"), pt.vector("beta")
+    function = pytensor.function([data, beta], data[:, 1:] @ beta, mode=NUMBA_MODE)
+    assert count(function, Dot) == 1
+    assert_allclose(function(X, np.array([1.0, 2.0])), X[:, 1:] @ [1.0, 2.0], rtol=1e-12)
+
+
+def test_products_of_integers_and_of_mixed_types_stay_pytensors() -> None:
+    counts, data = pt.lmatrix("counts"), pt.matrix("data", dtype="float64")
+    function = pytensor.function([counts, data], [counts @ counts, data @ counts], mode=NUMBA_MODE)
+    assert count(function, MatrixProduct) == 0
+    n = np.arange(9).reshape(3, 3)
+    for found, value in zip(function(n, X), [n @ n, X @ n], strict=True):
+        assert_allclose(found, value, rtol=1e-12)
+
+
+def test_running_sums_of_rows_are_scans() -> None:
+    x, n = pt.matrix("x"), pt.lmatrix("n")
+    outputs = [pt.cumsum(x, axis=0), pt.cumsum(x, axis=1), pt.cumsum(n, axis=0)]
+    function = pytensor.function([x, n], outputs, mode=NUMBA_MODE)
+    assert count(function, AffineScan) == 1
+    assert count(function, CumOp) == 2
+    counts = np.arange(12).reshape(4, 3)
+    expected = [np.cumsum(X, axis=0), np.cumsum(X, axis=1), np.cumsum(counts, axis=0)]
+    for found, value in zip(function(X, counts), expected, strict=True):
+        assert_allclose(found, value, rtol=1e-12)
