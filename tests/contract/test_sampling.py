@@ -198,6 +198,15 @@ def test_windows_change_no_draw() -> None:
         assert_allclose(wide["posterior"][name].values, values.values, rtol=1e-4, atol=1e-4)
 
 
+def check_is_the_beginning(part: DataTree, whole: DataTree) -> None:
+    """Of a warm-up of 30 draws, some and not all."""
+    n = part["warmup_posterior"].sizes["draw"]
+    assert 0 < n < 30
+    assert_array_equal(
+        part["warmup_posterior"]["mu"].values, whole["warmup_posterior"]["mu"].values[:, :n]
+    )
+
+
 def test_an_interrupt_keeps_what_all_chains_have_finished(monkeypatch) -> None:
     solve, calls = Ensemble.next_stretch, []
 
@@ -210,11 +219,7 @@ def test_an_interrupt_keeps_what_all_chains_have_finished(monkeypatch) -> None:
     whole = together(eight_schools(), tune=30, draws=30, discard_tuned_samples=False)
     monkeypatch.setattr(Ensemble, "next_stretch", interrupted)
     part = together(eight_schools(), tune=30, draws=30, discard_tuned_samples=False)
-    n = part["warmup_posterior"].sizes["draw"]
-    assert 0 < n < 30
-    assert_array_equal(
-        part["warmup_posterior"]["mu"].values, whole["warmup_posterior"]["mu"].values[:, :n]
-    )
+    check_is_the_beginning(part, whole)
 
 
 def check_recorded_beside(backend: str, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -309,6 +314,12 @@ def test_progress_bar(mode: Any, capsys, monkeypatch) -> None:
     assert f" {20 if mode != 'combined' else 40} " in shown
 
 
+def pretend_cores(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    """As if the machine had n of them."""
+    monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: n)
+    monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: n)
+
+
 def threads_asked_for(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by a number for each stretch whose chains get threads, however short it is."""
     monkeypatch.setattr("pymc_deer.backends.base._THREADS_SECONDS", 0.0)
@@ -353,8 +364,7 @@ def test_chains_draw_their_noise_in_their_threads(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drawn by one thread for all it holds up the others, the longer the more of them there are."""
-    monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: 2)
-    monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 2)
+    pretend_cores(monkeypatch, 2)
     threads_asked_for(monkeypatch)
     drawn_by: list[threading.Thread] = []
     draw = Streams.tape
@@ -370,8 +380,7 @@ def test_chains_draw_their_noise_in_their_threads(
 
 
 def test_an_interrupt_reaches_chains_in_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: 2)
-    monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 2)
+    pretend_cores(monkeypatch, 2)
     options = {"tune": 30, "draws": 30, "discard_tuned_samples": False, "cores": 2}
     whole = together(eight_schools(), **options)
     asked_for = threads_asked_for(monkeypatch)
@@ -387,11 +396,7 @@ def test_an_interrupt_reaches_chains_in_their_threads(monkeypatch: pytest.Monkey
     part = together(eight_schools(), **options)
     assert interrupts
     assert threading.main_thread() not in interrupts
-    n = part["warmup_posterior"].sizes["draw"]
-    assert 0 < n < 30
-    assert_array_equal(
-        part["warmup_posterior"]["mu"].values, whole["warmup_posterior"]["mu"].values[:, :n]
-    )
+    check_is_the_beginning(part, whole)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -399,8 +404,7 @@ def test_threads_stay_for_a_run_and_end_with_it(
     fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Started for each stretch they take time and memory; left behind, a fork warns of them."""
-    monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: 2)
-    monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 2)
+    pretend_cores(monkeypatch, 2)
     asked_for = threads_asked_for(monkeypatch)
     seen: set[threading.Thread] = set()
     draw = Streams.tape
@@ -421,8 +425,7 @@ def test_threads_stay_for_a_run_and_end_with_it(
 
 def test_a_worker_process_has_the_cores_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether its siblings need the others, only the user knows; BLAS is no measure of it."""
-    monkeypatch.setattr("pymc_deer.backends.threads.existing_cores", lambda: 4)
-    monkeypatch.setattr("pymc_deer.backends.base.existing_cores", lambda: 4)
+    pretend_cores(monkeypatch, 4)
     monkeypatch.setattr("multiprocessing.parent_process", lambda: "another")
     monkeypatch.setattr(Solver, "blas_threads", lambda solver: 4)
     asked_for = threads_asked_for(monkeypatch)
