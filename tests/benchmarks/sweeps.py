@@ -119,11 +119,17 @@ def hmc_rows() -> Iterator[dict[str, object]]:
 ROWS = {"mala": mala_rows, "hmc": hmc_rows}
 
 
+def kernels_asked_for(arguments: Sequence[str] | None = None) -> list[str]:
+    """Those named on the command line, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    # Without a default, which argparse would hold against the choices as one of them.
+    parser.add_argument("kernels", nargs="*", choices=tuple(ROWS))
+    return parser.parse_args(arguments).kernels or list(ROWS)
+
+
 def main() -> None:
     """Count sweeps for every case of the kernels named, or of all; other rows are kept."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kernels", nargs="*", choices=tuple(ROWS), default=tuple(ROWS))
-    asked = parser.parse_args().kernels
+    asked = kernels_asked_for()
     file = RESULTS / "sweeps.json"
     old = json.loads(file.read_text())["rows"] if file.exists() else []
     kept = [row for row in old if row["kernel"] not in asked]

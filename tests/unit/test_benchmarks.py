@@ -11,7 +11,7 @@ import numpy as np
 import pytensor
 import pytest
 
-from tests.benchmarks import race, samplers, scaling, suites, tables
+from tests.benchmarks import race, samplers, scaling, suites, sweeps, tables
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.figures import Run, figures, scalars, seconds_to_converge
 from tests.benchmarks.measure import RESULTS, surroundings
@@ -50,6 +50,13 @@ def test_our_samplers_report_what_belongs_together(kernel):
     assert row["us_per_gradient"] * found.gradients == pytest.approx(1e6 * found.sampling * 2)
     assert found.gradients >= 2 * 60 * row["leapfrog_steps"]
     assert (row["window"], row["sweeps"], row["backend"]) == (1, 0, "jax")
+
+
+def test_sweeps_are_counted_of_all_kernels_unless_some_are_named():
+    assert sweeps.kernels_asked_for([]) == ["mala", "hmc"]
+    assert sweeps.kernels_asked_for(["hmc"]) == ["hmc"]
+    with pytest.raises(SystemExit):
+        sweeps.kernels_asked_for(["nuts"])
 
 
 def test_convergence_is_counted_from_the_draws_that_suffice():
