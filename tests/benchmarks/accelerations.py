@@ -12,7 +12,7 @@ import numpy as np
 
 from pymc_deer.backends.base import Solver
 from pymc_deer.examples import breast_cancer, correlated_logistic, eight_schools, radon
-from tests.benchmarks.measure import Warmed, warm_up, write
+from tests.benchmarks.measure import Warmed, take_no_options, warm_up, write
 from tests.benchmarks.trial_rules import (
     Anderson,
     CoordinateSecant,
@@ -121,6 +121,7 @@ def measure(case: Warmed, name: str) -> list[dict[str, object]]:
 
 def main() -> None:
     """Measure every model."""
+    take_no_options(__doc__)
     rows: list[dict[str, object]] = []
     for build in MODELS:
         rows += measure(warm_up(build(), backend="jax"), build.__name__)

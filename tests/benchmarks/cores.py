@@ -18,7 +18,7 @@ from pymc_deer.examples import correlated_logistic, eight_schools
 from pymc_deer.options import BackendName
 from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
-from tests.benchmarks.measure import Warmed, paired_ratio, warm_up, write
+from tests.benchmarks.measure import Warmed, paired_ratio, take_no_options, warm_up, write
 
 MODELS: dict[str, tuple[Callable[[], pm.Model], int]] = {
     "eight schools": (eight_schools, 40_000),
@@ -74,5 +74,11 @@ def row(model: str, backend: str, what: str, ratio: float, alone: float) -> dict
     }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Measure every model."""
+    take_no_options(__doc__)
     write("cores", rows())
+
+
+if __name__ == "__main__":
+    main()

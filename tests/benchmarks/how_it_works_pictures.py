@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.metric import Metric
-from tests.benchmarks.measure import RESULTS, Warmed, warm_up
+from tests.benchmarks.measure import RESULTS, Warmed, take_no_options, warm_up
 from tests.benchmarks.trial_sweeps import (
     TOL,
     Problem,
@@ -104,6 +104,7 @@ def curvature() -> Figure:
 
 def main() -> None:
     """Draw the pictures and write them."""
+    take_no_options(__doc__)
     case = warm_up(correlated_logistic(), backend="jax")
     pictures = {"whitening": whitening(case), "curvature": curvature()}
     for name, figure in pictures.items():

@@ -1,5 +1,6 @@
 """Shared pieces of the benchmarks: paired timings, tuned problems, what they ran on."""
 
+import argparse
 import json
 import os
 import platform
@@ -72,6 +73,11 @@ def paired_ratio(
         warm()
     times = np.array([[_seconds(one), _seconds(other)] for _ in range(repeats)])
     return float(np.median(times[:, 0] / times[:, 1])), *np.median(times, axis=0).tolist()
+
+
+def take_no_options(description: str | None) -> None:
+    """Answer ``--help``, and refuse what else a command without options is given."""
+    argparse.ArgumentParser(description=description).parse_args()
 
 
 def write(

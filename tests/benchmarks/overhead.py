@@ -149,9 +149,14 @@ def rows(repeats: int, n_draws: int) -> Iterator[dict[str, object]]:
             }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Measure every backend and kernel."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--draws", type=int, default=DRAWS)
     given = parser.parse_args()
     write("overhead", rows(given.repeats, given.draws))
+
+
+if __name__ == "__main__":
+    main()

@@ -22,7 +22,7 @@ from pymc_deer.density import Density, build_density
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.metric import identity_metric
 from pymc_deer.sweep import Program, SweepSpec, build_sweep
-from tests.benchmarks.measure import paired_ratio, write
+from tests.benchmarks.measure import paired_ratio, take_no_options, write
 
 CASES = [(1000, 25, 64), (1000, 25, 512), (1000, 25, 2048), (2000, 50, 256), (10_000, 50, 128)]
 REPEATS = 15
@@ -98,6 +98,7 @@ def _jax_runner(program: Program, arguments: list[np.ndarray]) -> Callable[[], o
 
 def main() -> None:
     """Measure every case on both backends."""
+    take_no_options(__doc__)
     write("sweep_cost", [measure(b, *case) for b in ("numba", "jax") for case in CASES])
 
 

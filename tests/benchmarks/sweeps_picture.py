@@ -8,12 +8,14 @@ from pathlib import Path
 from pymc_deer import trace_sweeps
 from pymc_deer.examples import eight_schools
 from pymc_deer.plots import plot_guesses
+from tests.benchmarks.measure import take_no_options
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "sweeps.png"
 
 
 def main() -> None:
     """Draw the picture and write it."""
+    take_no_options(__doc__)
     trace = trace_sweeps(200, model=eight_schools(), step_size=0.7)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     shown = (1, 4, 8, 16, trace.n_sweeps)

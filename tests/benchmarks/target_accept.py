@@ -18,7 +18,7 @@ from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver, WindowPlan
 from pymc_deer.examples import breast_cancer, correlated_logistic, eight_schools, radon
 from pymc_deer.sweep import SweepSpec
-from tests.benchmarks.measure import Warmed, warm_up, write
+from tests.benchmarks.measure import Warmed, take_no_options, warm_up, write
 from tests.benchmarks.trial_sweeps import TOL, run, sequential_solver, step_size_for, tape_of
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "target_accept.png"
@@ -121,6 +121,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Measure every model, write the table and draw the picture."""
+    take_no_options(__doc__)
     rows: list[dict[str, Any]] = []
     for build in MODELS:
         rows += measure(warm_up(build(), backend="jax"), build.__name__)

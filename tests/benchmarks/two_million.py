@@ -110,7 +110,8 @@ def rows(given: argparse.Namespace) -> Iterator[dict[str, object]]:
 SHOWN = ("groups", "observations", "chains", "kernel", "tune", "draws")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run on every backend named, or be the process that is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--groups", type=int, default=100_000)
     parser.add_argument("--observations", type=int, default=1_000_000)
@@ -126,3 +127,7 @@ if __name__ == "__main__":
         child(arguments)
     else:
         write("two_million", rows(arguments))
+
+
+if __name__ == "__main__":
+    main()

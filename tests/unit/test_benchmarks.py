@@ -3,8 +3,11 @@
 Nothing here looks at how long anything took.
 """
 
+import importlib
 import json
 import multiprocessing
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +53,28 @@ def test_our_samplers_report_what_belongs_together(kernel):
     assert row["us_per_gradient"] * found.gradients == pytest.approx(1e6 * found.sampling * 2)
     assert found.gradients >= 2 * 60 * row["leapfrog_steps"]
     assert (row["window"], row["sweeps"], row["backend"]) == (1, 0, "jax")
+
+
+COMMANDS = re.findall(
+    r"^\| `uv run python -m (tests\.benchmarks\.\w+)`",
+    (Path(samplers.__file__).parent / "README.md").read_text(),
+    flags=re.MULTILINE,
+)
+
+
+def test_the_commands_of_the_table_are_found():
+    assert {"tests.benchmarks.sweeps", "tests.benchmarks.cores"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_asked_for_help_measures_nothing(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("sys.argv", [command, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(command).main()
+    assert ended.value.code == 0
+    assert "usage:" in capsys.readouterr().out
 
 
 def test_sweeps_are_counted_of_all_kernels_unless_some_are_named():
