@@ -26,10 +26,9 @@ def fast_compiling_product(fgraph: Any, node: Any) -> list[Any] | None:
     dtypes = {x.type.dtype, y.type.dtype, node.outputs[0].type.dtype}
     if len(dtypes) > 1 or not dtypes <= set(_FLOATS):
         return None
+    (x, transpose_x), (y, transpose_y) = _untransposed(x), _untransposed(y)
     if (_is_vector(y) and _is_strided(x)) or (_is_vector(x) and _is_strided(y)):
         return None
-    transpose_x, transpose_y = _is_transposed(x), _is_transposed(y)
-    x, y = x.owner.inputs[0] if transpose_x else x, y.owner.inputs[0] if transpose_y else y
     return [MatrixProduct(transpose_x, transpose_y)(x, y)]
 
 
@@ -51,15 +50,16 @@ def _is_vector(matrix: Any) -> bool:
     return 1 in matrix.type.shape
 
 
-def _is_transposed(matrix: Any) -> bool:
+def _untransposed(matrix: Any) -> tuple[Any, bool]:
+    """The matrix that this one is the transpose of, if it is one, and whether it is."""
     owner = matrix.owner
-    return owner is not None and isinstance(owner.op, DimShuffle) and owner.op.is_matrix_transpose
+    if owner is not None and isinstance(owner.op, DimShuffle) and owner.op.is_matrix_transpose:
+        return owner.inputs[0], True
+    return matrix, False
 
 
 def _is_strided(matrix: Any) -> bool:
-    """Whether there may be gaps in memory between the rows of `matrix`, or of its transpose."""
-    if _is_transposed(matrix):
-        [matrix] = matrix.owner.inputs
+    """Whether there may be gaps in memory between the rows of `matrix`."""
     known = Elemwise | FusedElemwise | MatrixProduct
     return not (_is_vector(matrix) or matrix.owner is None or isinstance(matrix.owner.op, known))
 

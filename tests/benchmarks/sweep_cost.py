@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from threadpoolctl import threadpool_limits
 
@@ -84,9 +83,7 @@ def measure(backend: str, n: int, size: int, width: int) -> dict[str, object]:
 
 
 def _numba_runner(program: Program, arguments: list[np.ndarray]) -> Callable[[], object]:
-    function = pytensor.function(
-        program.inputs, program.outputs, mode="NUMBA", on_unused_input="ignore", trust_input=True
-    )
+    function = numba_backend._compile(program)
     return lambda: function(*arguments)
 
 
