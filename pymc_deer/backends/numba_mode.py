@@ -5,6 +5,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.compile.mode import get_mode
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
@@ -45,6 +46,16 @@ def fast_compiling_sum(fgraph: Any, node: Any) -> list[Any] | None:
     return [affine_scan(pt.ones((n, 1), x.type.dtype), x, pt.zeros((size,), x.type.dtype))]
 
 
+@node_rewriter([Alloc])
+def fast_compiling_fill(fgraph: Any, node: Any) -> list[Any] | None:
+    """Fill an array with the element of a vector, where it is filled with one of no dimensions.
+
+    That one Numba broadcasts, with code for the case that it cannot.
+    """
+    value, *shape = node.inputs
+    return [node.op(pt.expand_dims(value, 0), *shape)] if value.ndim == 0 and shape else None
+
+
 def _is_vector(matrix: Any) -> bool:
     """Whether to read the other operand takes as long as the product."""
     return 1 in matrix.type.shape
@@ -65,5 +76,5 @@ def _is_strided(matrix: Any) -> bool:
 
 
 NUMBA_MODE = get_mode("NUMBA").register(
-    (dfs_rewriter(fast_compiling_product, fast_compiling_sum), _LAST)
+    (dfs_rewriter(fast_compiling_product, fast_compiling_sum, fast_compiling_fill), _LAST)
 )

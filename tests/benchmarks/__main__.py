@@ -31,7 +31,6 @@ KEYS = {
 }
 """What makes two rows of a part the same measurement."""
 
-_POINT_SECONDS = 150.0
 _WINDOWS_SECONDS = 400.0
 
 
@@ -90,9 +89,7 @@ def scale(suite: Suite, results: Results, resume: bool, end: float) -> None:
     points = [point for point in suite.points if not (resume and _is_measured(results, point))]
     environment = suite.setting.environment(False, 1)
     share = min(end, time.perf_counter() + 60 * suite.minutes * suite.scaling_share)
-    made = scaling.rows(
-        points, suite.effort, environment, suite.setting.cores, _POINT_SECONDS, share
-    )
+    made = scaling.rows(points, suite.effort, environment, suite.setting.cores, share)
     _add_each(results, made)
 
 

@@ -61,13 +61,19 @@ class Effort:
     seconds
         Of one timed run, about.
     repeats
-        Interleaved runs of each way.
+        Interleaved runs of each way, at most.
+    patience
+        Seconds of a point after which its ways are not run once more.
+    limit
+        Seconds after which a point is given up.
     matrix, copied
         Sizes at which the device's rates are measured.
     """
 
     seconds: float
     repeats: int
+    patience: float
+    limit: float
     matrix: int
     copied: int
 
@@ -75,9 +81,11 @@ class Effort:
 CPU = (
     Point("window", windows=(4, 16, 64, 256, 1024, 4096)),
     Point("window", backend="numba", windows=(16, 64, 256, 1024)),
-    *(Point("dimension", dimension=d) for d in (10, 100, 1000)),
+    *(Point("dimension", dimension=d) for d in (10, 100, 1000, 10_000)),
     *(Point("observations", n=n) for n in (100, 10_000, 100_000)),
-    *(Point("chains", chains=c) for c in (1, 4, 16)),
+    *(Point("chains", chains=c) for c in (1, 4, 16, 64)),
+    Point("window", windows=(16_384, 65_536)),
+    Point("observations", n=1_000_000),
 )
 CPU_QUICK = (Point("window", windows=(16, 64)), Point("observations", n=100, windows=(64,)))
 GPU = (
@@ -89,9 +97,9 @@ GPU = (
 )
 GPU_QUICK = CPU_QUICK
 
-CPU_EFFORT = Effort(0.5, 3, 2048, 2**25)
-GPU_EFFORT = Effort(0.5, 3, 8192, 2**28)
-QUICK_EFFORT = Effort(0.1, 1, 512, 2**22)
+CPU_EFFORT = Effort(0.5, 3, 60.0, 900.0, 2048, 2**25)
+GPU_EFFORT = Effort(0.5, 3, 60.0, 150.0, 8192, 2**28)
+QUICK_EFFORT = Effort(0.1, 1, 60.0, 150.0, 512, 2**22)
 
 
 class Problem:
@@ -154,7 +162,10 @@ def measure(point: Point, effort: Effort, rates: Rates) -> Iterator[Row]:
     ways = {1: single} | {w: _timed(problem, point, w, effort.seconds) for w in point.windows}
     seconds: dict[int, list[float]] = {window: [] for window in ways}
     sweeps: dict[int, float] = {}
-    for _ in range(effort.repeats):
+    begun = time.perf_counter()
+    while len(seconds[1]) < effort.repeats and (
+        not seconds[1] or time.perf_counter() - begun < effort.patience
+    ):
         for window, way in ways.items():
             taken, sweeps[window] = way()
             seconds[window].append(taken)
@@ -187,7 +198,6 @@ def rows(
     effort: Effort,
     environment: Mapping[str, str],
     cores: int,
-    limit: float,
     end: float = float("inf"),
 ) -> Iterator[Row]:
     """The rows of all points, in a process that is begun anew when one takes too long."""
@@ -200,7 +210,7 @@ def rows(
             if worker is None or not worker.is_alive:
                 worker = Worker(task)
                 worker.wait()
-            answer = worker.ask(asdict(point), limit)
+            answer = worker.ask(asdict(point), effort.limit)
             if answer["status"] == "ok":
                 yield from answer["rows"]
             else:
@@ -230,8 +240,11 @@ def _timed(
         return taken / total, 1000 * n_sweeps / max(n_swept, 1)
 
     one = problem.runs(solver, n, point.chains)
-    run(one)
+    begun = time.perf_counter()
     each, _ = run(one)
+    if time.perf_counter() - begun < 10 * seconds:
+        # The first was slowed down by compilation.
+        each, _ = run(one)
     calls = int(np.clip(seconds / (each * n), 1, 1000))
     runs = problem.runs(solver, calls * n, point.chains)
     return lambda: run(runs)

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -21,6 +21,8 @@ from pymc_deer.chain import Chain
 from pymc_deer.examples import eight_schools
 from pymc_deer.step import DeerStep
 from tests.support import BACKENDS, sample
+
+pytestmark = pytest.mark.usefixtures("hears_interrupts")
 
 NAMES = ("mu", "tau", "eta")
 WINDOWS = (1, 16)
@@ -52,14 +54,6 @@ def send_interrupt() -> None:
     thread = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
     thread.start()
     thread.join()
-
-
-@pytest.fixture(autouse=True)
-def hears_interrupts() -> Iterator[None]:
-    """Also where the tests run in the background of a shell, which has them ignore interrupts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 class InterruptedPace(Pace):

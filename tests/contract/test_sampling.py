@@ -379,6 +379,7 @@ def test_chains_draw_their_noise_in_their_threads(
     assert threading.main_thread() not in drawn_by
 
 
+@pytest.mark.usefixtures("hears_interrupts")
 def test_an_interrupt_reaches_chains_in_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_cores(monkeypatch, 2)
     options = {"tune": 30, "draws": 30, "discard_tuned_samples": False, "cores": 2}

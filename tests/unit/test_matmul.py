@@ -11,6 +11,7 @@ from pytensor.compile.aliasing import add_supervisor_to_fgraph
 from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import Alloc
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 
@@ -119,3 +120,14 @@ def test_running_sums_of_rows_are_scans() -> None:
     expected = [np.cumsum(X, axis=0), np.cumsum(X, axis=1), np.cumsum(counts, axis=0)]
     for found, value in zip(function(X, counts), expected, strict=True):
         assert_allclose(found, value, rtol=1e-12)
+
+
+def test_arrays_are_filled_without_broadcasting() -> None:
+    x, n = pt.dscalar("x"), pt.lscalar("n")
+    function = rewritten([x, n], [pt.alloc(x, n, 2), pt.alloc(x), pt.alloc(pt.arange(n), 2, n)])
+    fills = [node for node in function.maker.fgraph.toposort() if isinstance(node.op, Alloc)]
+    assert fills
+    assert all(node.inputs[0].ndim == 1 for node in fills)
+    found = function(1.5, 3)
+    for array, value in zip(found, [np.full((3, 2), 1.5), 1.5, [range(3), range(3)]], strict=True):
+        assert np.array_equal(array, value)

@@ -1,0 +1,19 @@
+"""What holds for all tests, in this process and in those that they start."""
+
+import os
+
+import pytest
+
+# PyTensor runs the inner graphs of Ops as they are once gcc has compiled each Op in them, seconds
+# apiece. No backend does that: without a compiler Python runs them.
+os.environ["PYTENSOR_FLAGS"] = ",".join(filter(None, [os.environ.get("PYTENSOR_FLAGS"), "cxx="]))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have JAX keep what it compiles, as PyTensor does for Numba: tests share their models.
+
+    Each worker has its own place, since JAX reads what another process may still be writing.
+    """
+    place = config.cache.mkdir(f"jax-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(place)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
