@@ -12,7 +12,7 @@ from pymc_deer import examples
 from pymc_deer.density import build_density
 from pymc_deer.sweep import SweepSpec, build_sequential, build_sweep
 from tests.equivalence.problems import KERNELS, problem
-from tests.support import BACKENDS
+from tests.support import BACKENDS, SLOW_ON_NUMBA
 
 
 def varying_slopes() -> pm.Model:
@@ -34,11 +34,12 @@ FLOAT32 = {
 }
 
 CASES = [
-    pytest.param(kernel, backend, marks=[pytest.mark.slow] if slow else [])
+    pytest.param(kernel, backend, marks=SLOW_ON_NUMBA[backend])
     for kernel, backend in product(KERNELS, BACKENDS)
-    for slow in [backend == "numba"]
+    if (kernel, backend) != ("mala", "numba")
 ]
-"""Numba compiles for long what JAX runs from the same graph."""
+"""Numba compiles for long what JAX runs from the same graph: paths alone, whose steps are MALA's.
+"""
 
 
 @pytest.mark.parametrize(("kernel", "backend"), CASES)

@@ -48,10 +48,6 @@ BOTH = {*QUICK, "stochastic_volatility"}
 """Models run on every backend: the quick ones, and one with a low-rank metric. Backends agree
 state by state (``tests/equivalence``), and Numba compiles the others for a minute each."""
 
-UNSURE = [pytest.param("radon_slopes", name, marks=pytest.mark.slow) for name in BACKENDS[:-1]]
-"""The sd of the slopes makes rare long excursions towards 0, on which MALA crawls: of the runs here
-and in ``tests/benchmarks/zoo.py``, three converge and this one does not, and says so."""
-
 
 def cases(
     names: Iterable[str], quick: Container[str] = (), both: Container[str] = BOTH
@@ -138,7 +134,7 @@ def test_posterior_of_windowed_run_agrees_with_nuts(backend: str, sampler: type[
         check_moments(run, reference.assign(sd=1.2 * reference["sd"]))
 
 
-@pytest.mark.parametrize(("name", "backend"), [*cases(HARD), *UNSURE])
+@pytest.mark.parametrize(("name", "backend"), cases(HARD))
 def test_hard_models_converge_or_say_so(
     name: str, backend: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -147,7 +143,7 @@ def test_hard_models_converge_or_say_so(
     check_run_or_warning(run, load_reference(name), caplog.text)
 
 
-@pytest.mark.parametrize(("name", "backend"), cases(HMC_HARD))
+@pytest.mark.parametrize(("name", "backend"), cases(HMC_HARD, both=()))
 def test_hard_models_of_hmc_converge_or_say_so(
     name: str, backend: str, caplog: pytest.LogCaptureFixture
 ) -> None:
