@@ -53,8 +53,8 @@ HMC_CASES = [
     (radon, 0.44, 4, "preconditioned", 1.5),
     (radon, 0.44, 4, "secant", 1.5),
 ]
-"""Not ``stochastic`` on radon, whose 300 sweeps commit 382 transitions: at that rate eight tapes take
-more than half an hour."""
+"""Not ``stochastic`` on radon, whose 300 sweeps commit 382 transitions: at that rate eight tapes
+take more than half an hour."""
 N = 1024
 JITTER = 0.2
 TAPES = 8
