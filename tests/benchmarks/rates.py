@@ -23,7 +23,8 @@ class Rates:
     flops
         Floating-point operations of a large matrix product.
     bandwidth
-        Bytes read and written, by how many take turns: the more, the further away they lie.
+        Bytes read, or read and written, whichever goes faster, by how many take turns: the more,
+        the further away they lie.
     """
 
     flops: float
@@ -49,11 +50,11 @@ def measure_rates(dtype: str, n_matrix: int, n_copied: int) -> Rates:
     with jax.enable_x64(dtype == "float64"):
         matrix = jax.random.normal(jax.random.key(0), (n_matrix, n_matrix), dtype)
         product = _least(jax.jit(lambda a: a @ a), matrix)
-    copying = cache(partial(_bandwidth, dtype))
+    moving = cache(partial(_bandwidth, dtype))
 
     def bandwidth(resident: float) -> float:
         n = resident / np.dtype(dtype).itemsize
-        return copying(min(2 ** round(np.log2(max(n, _FEWEST))), n_copied))
+        return moving(min(2 ** round(np.log2(max(n, _FEWEST))), n_copied))
 
     return Rates(2 * n_matrix**3 / product, bandwidth)
 
@@ -62,13 +63,20 @@ def _bandwidth(dtype: str, n: int) -> float:
     times = max(_COPIED // n, 1)
     with jax.enable_x64(dtype == "float64"):
         column = jnp.ones(n, dtype)
+        rows = int(np.sqrt(n))
+        matrix = jnp.full((rows, rows), 1 / rows, dtype)
         # In one program: calls take longer than small arrays do.
-        seconds = _least(jax.jit(partial(_copied, times)), column)
-    return 2 * column.nbytes * times / seconds
+        writing = _least(jax.jit(partial(_copied, times)), column)
+        reading = _least(jax.jit(partial(_read, times)), matrix)
+    return times * max(2 * column.nbytes / writing, matrix.nbytes / reading)
 
 
 def _copied(times: int, column: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, times, lambda _, x: x + 1, column)
+
+
+def _read(times: int, matrix: jax.Array) -> jax.Array:
+    return jax.lax.fori_loop(0, times, lambda _, x: matrix @ x, matrix[0])
 
 
 def gradient_work(n: int, size: int, states: int, itemsize: int) -> tuple[float, float, float]:

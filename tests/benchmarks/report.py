@@ -93,9 +93,9 @@ def _scaling(rows: list[dict[str, Any]]) -> str:
         if first is None
         else (
             f"Measured on this device: {first['matrix_gflops']:,.0f} Gflop/s in a matrix product, "
-            f"{first['bandwidth_gb_s']:,.0f} GB/s in a copy of arrays of the first row's size. The "
-            "bound counts the gradients of a sweep alone, at the bandwidth of arrays of its size: "
-            "what fits into a cache is read faster.\n\n"
+            f"{first['bandwidth_gb_s']:,.0f} GB/s for arrays of the first row's size, read or "
+            "copied. The bound counts the gradients of a sweep alone, at the bandwidth of arrays "
+            "of its size: what fits into a cache is read faster.\n\n"
         )
     )
     return rates + tables.scaling_table(rows)
