@@ -1,0 +1,91 @@
+"""The graphs that Numba gets: with Ops that it compiles fast in place of some."""
+
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from numpy.testing import assert_allclose
+from pytensor.compile.aliasing import add_supervisor_to_fgraph
+from pytensor.compile.io import In
+from pytensor.compile.mode import Mode
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Dot
+
+from pymc_deer.backends.numba_mode import NUMBA_MODE
+from pymc_deer.matmul import MatrixProduct
+from pymc_deer.scan import AffineScan
+
+X = np.random.default_rng(0).normal(size=(4, 3))
+Y = np.random.default_rng(1).normal(size=(3, 5))
+
+
+def rewritten(inputs: list[Any], outputs: list[Any]) -> Any:
+    """The graph as Numba gets it, run by Python."""
+    graph = FunctionGraph(inputs, outputs, clone=True)
+    add_supervisor_to_fgraph(graph, [In(x) for x in graph.inputs])
+    NUMBA_MODE.optimizer.rewrite(graph)
+    return pytensor.function(graph.inputs, graph.outputs, mode=Mode("vm", None))
+
+
+def ops(function: Any) -> list[Any]:
+    return [node.op for node in function.maker.fgraph.toposort()]
+
+
+def count(function: Any, kind: type) -> int:
+    return sum(isinstance(op, kind) for op in ops(function))
+
+
+def test_a_regression_has_it_in_place_of_pytensors_product() -> None:
+    data, beta, states = pt.matrix("data"), pt.vector("beta"), pt.matrix("states")
+    residuals = pt.exp(data @ beta)
+    outputs = [data.T @ residuals, beta @ data.T, states @ data.T, (states @ data.T) @ data]
+    function = rewritten([data, beta, states], outputs)
+    assert count(function, Dot) == 0
+    assert not any(getattr(op, "is_matrix_transpose", False) for op in ops(function))
+    states = np.ones((2, 3))
+    expected = [X.T @ np.exp(X @ Y[:, 0]), X @ Y[:, 0], states @ X.T, states @ X.T @ X]
+    for found, value in zip(function(X, Y[:, 0], states), expected, strict=True):
+        assert_allclose(found, value, rtol=1e-12)
+
+
+def test_a_product_that_would_copy_the_data_stays_pytensors() -> None:
+    data, beta = pt.matrix("data"), pt.vector("beta")
+    function = rewritten([data, beta], [data[:, 1:] @ beta])
+    assert count(function, Dot) == 1
+    [found] = function(X, np.array([1.0, 2.0]))
+    assert_allclose(found, X[:, 1:] @ [1.0, 2.0], rtol=1e-12)
+
+
+def test_products_of_integers_and_of_mixed_types_stay_pytensors() -> None:
+    counts, data = pt.lmatrix("counts"), pt.matrix("data", dtype="float64")
+    function = rewritten([counts, data], [counts @ counts, data @ counts])
+    assert count(function, MatrixProduct) == 0
+    n = np.arange(9).reshape(3, 3)
+    for found, value in zip(function(n, X), [n @ n, X @ n], strict=True):
+        assert_allclose(found, value, rtol=1e-12)
+
+
+def test_running_sums_of_rows_are_scans() -> None:
+    x, n = pt.matrix("x"), pt.lmatrix("n")
+    outputs = [pt.cumsum(x, axis=0), pt.cumsum(x, axis=1), pt.cumsum(n, axis=0)]
+    function = rewritten([x, n], outputs)
+    assert count(function, AffineScan) == 1
+    assert count(function, CumOp) == 2
+    counts = np.arange(12).reshape(4, 3)
+    expected = [np.cumsum(X, axis=0), np.cumsum(X, axis=1), np.cumsum(counts, axis=0)]
+    for found, value in zip(function(X, counts), expected, strict=True):
+        assert_allclose(found, value, rtol=1e-12)
+
+
+def test_arrays_are_filled_without_broadcasting() -> None:
+    x, n = pt.dscalar("x"), pt.lscalar("n")
+    function = rewritten([x, n], [pt.alloc(x, n, 2), pt.alloc(x), pt.alloc(pt.arange(n), 2, n)])
+    fills = [node for node in function.maker.fgraph.toposort() if isinstance(node.op, Alloc)]
+    assert fills
+    assert all(node.inputs[0].ndim == 1 for node in fills)
+    found = function(1.5, 3)
+    for array, value in zip(found, [np.full((3, 2), 1.5), 1.5, [range(3), range(3)]], strict=True):
+        assert np.array_equal(array, value)
