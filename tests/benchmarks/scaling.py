@@ -62,20 +62,20 @@ class Effort:
         Of one timed run, about.
     repeats
         Interleaved runs of each way, at most.
+    matrix, copied
+        Sizes at which the device's rates are measured.
     patience
         Seconds of a point after which its ways are not run once more.
     limit
         Seconds after which a point is given up.
-    matrix, copied
-        Sizes at which the device's rates are measured.
     """
 
     seconds: float
     repeats: int
-    patience: float
-    limit: float
     matrix: int
     copied: int
+    patience: float = 60.0
+    limit: float = 150.0
 
 
 CPU = (
@@ -97,9 +97,9 @@ GPU = (
 )
 GPU_QUICK = CPU_QUICK
 
-CPU_EFFORT = Effort(0.5, 3, 60.0, 900.0, 2048, 2**25)
-GPU_EFFORT = Effort(0.5, 3, 60.0, 150.0, 8192, 2**28)
-QUICK_EFFORT = Effort(0.1, 1, 60.0, 150.0, 512, 2**22)
+CPU_EFFORT = Effort(0.5, 3, 2048, 2**25, limit=900.0)
+GPU_EFFORT = Effort(0.5, 3, 8192, 2**28)
+QUICK_EFFORT = Effort(0.1, 1, 512, 2**22)
 
 
 class Problem:
@@ -162,13 +162,13 @@ def measure(point: Point, effort: Effort, rates: Rates) -> Iterator[Row]:
     ways = {1: single} | {w: _timed(problem, point, w, effort.seconds) for w in point.windows}
     seconds: dict[int, list[float]] = {window: [] for window in ways}
     sweeps: dict[int, float] = {}
-    begun = time.perf_counter()
-    while len(seconds[1]) < effort.repeats and (
-        not seconds[1] or time.perf_counter() - begun < effort.patience
-    ):
+    end = time.perf_counter() + effort.patience
+    for _ in range(effort.repeats):
         for window, way in ways.items():
             taken, sweeps[window] = way()
             seconds[window].append(taken)
+        if time.perf_counter() > end:
+            break
     for window, taken in seconds.items():
         of_single = np.array(seconds[1])
         row = {**asdict(point), "window": window}

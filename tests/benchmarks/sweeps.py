@@ -53,7 +53,7 @@ HMC_CASES = [
     (radon, 0.44, 4, "preconditioned", 1.5),
     (radon, 0.44, 4, "secant", 1.5),
 ]
-"""Not ``stochastic`` on radon, whose 300 sweeps commit 382 transitions: at that rate eight tapes
+"""Not ``stochastic`` on radon, which commits hardly more than a transition a sweep: eight tapes
 take more than half an hour."""
 N = 1024
 JITTER = 0.2

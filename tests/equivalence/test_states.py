@@ -71,7 +71,7 @@ def _cases() -> list[Any]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("kernel", "name", "rule", "backend"), _cases())
 def test_windowed_states_equal_sequential(single_threaded, backend, kernel, name, rule):
-    # JAX compiles anew for each width: all of them for a rule with directions and for one without.
+    # JAX compiles anew for each width: all of them for a rule with memory and for one without.
     all_widths = name == "eight_schools" and rule in ("preconditioned", "secant")
     windows = WINDOWS if backend == "numba" or all_widths else (WINDOW,)
     for window in windows:

@@ -223,7 +223,7 @@ def test_the_report_shows_all_that_was_measured(tmp_path):
 
 def test_scaling_compares_windows_with_the_sequential_chain_and_the_bound():
     point = scaling.Point("window", n=30, dimension=3, chains=2, windows=(8,))
-    effort = scaling.Effort(seconds=1e-3, repeats=3, patience=0.0, limit=60.0, matrix=8, copied=8)
+    effort = scaling.Effort(seconds=1e-3, repeats=3, matrix=8, copied=8, patience=0.0)
     rates = Rates(1e9, lambda resident: 1e9)
     single, windowed = scaling.measure(point, effort, rates)
     assert (single["window"], single["speed_up"], single["sweeps_per_1000"]) == (1, 1.0, 0.0)
