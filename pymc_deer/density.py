@@ -1,5 +1,5 @@
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
-# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOperatorIssue=false
+# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false
 # pyright: reportReturnType=false
 # (PyTensor's annotations give most symbolic expressions no type that could be checked.)
 """From a PyMC model to the log-density of one raveled, unconstrained vector.
@@ -10,7 +10,7 @@ calls (``pm.Data``, other shared variables, value variables that another step me
 and large constants) is an explicit input of the graph, never a constant baked into it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,7 +21,6 @@ from pymc.model import Model
 from pymc.pytensorf import rewrite_pregrad
 from pymc.vartypes import continuous_types
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.gradient import DisconnectedInputError, NullTypeGradError, pushforward
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace, vectorize_graph
@@ -30,11 +29,12 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType, discrete_dtypes
 
+from pymc_deer.derivatives import HvpFunction, automatic_hvp, gradient
+from pymc_deer.logistic import evaluated_once
 from pymc_deer.precision import added_in_float64
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
-HvpFunction = Callable[[Tensor, Tensor], Tensor]
 Point = Mapping[str, np.ndarray]
 
 _LIFTED_INDICES = 4096
@@ -262,7 +262,8 @@ def build_density(
     checks = "local_check_parameter_to_ninf_switch"
     checks = checks if model.check_bounds else "local_remove_check_parameter"
     logp = rewrite_graph(rewrite_pregrad(logp.astype(dtype)), include=("canonicalize", checks))
-    gradients = [_gradient(logp, v, rv_names[c]) for v, c in zip(values, chosen, strict=True)]
+    logp = evaluated_once(logp)
+    gradients = [gradient(logp, v, rv_names[c]) for v, c in zip(values, chosen, strict=True)]
 
     x = pt.tensor("x", dtype=dtype, shape=(layout.size,))
     unraveled = dict(zip(values, layout.unravel_symbolic(x).values(), strict=True))
@@ -288,34 +289,6 @@ def build_density(
         initial_point=point,
         _sources=tuple(origin for _, origin in params),
     )
-
-
-def automatic_hvp(x: Tensor, dlogp: Tensor) -> HvpFunction:
-    """Hessian-vector product by differentiating the gradient once more.
-
-    Forward over reverse (``pushforward``) where the Ops support it, otherwise reverse over
-    reverse. The graph is built on the first call only: the rule without HVPs never pays for it.
-    """
-    cache: list[tuple[Tensor, Tensor]] = []
-
-    def build() -> tuple[Tensor, Tensor]:
-        v = x.type("v")
-        try:
-            product = pushforward(dlogp, x, v, disconnected_outputs="ignore")
-        except (NotImplementedError, NullTypeGradError, TypeError, ValueError):
-            inner = pt.sum(dlogp * v)
-            product = pytensor.grad(inner, x, disconnected_inputs="ignore")
-        # The forward form leaves zero cotangents behind, which these rewrites remove.
-        product = rewrite_graph(product, include=("canonicalize", "stabilize"), clone=False)
-        return v, product
-
-    def hvp(at: Tensor, direction: Tensor) -> Tensor:
-        if not cache:
-            cache.append(build())
-        v, product = cache[0]
-        return graph_replace([product], {x: at, v: direction}, strict=False)[0]
-
-    return hvp
 
 
 def _check_variables(chosen: Sequence[Tensor], rv_names: Mapping[Tensor, str]) -> None:
@@ -353,21 +326,6 @@ def _graph_inputs(
         value = _current_value(origin, point)
         inputs.append((var, pt.tensor(var.name, dtype=value.dtype, shape=value.shape), origin))
     return inputs
-
-
-def _gradient(logp: Tensor, value: Tensor, name: str) -> Tensor:
-    try:
-        return pytensor.grad(logp, value)
-    except DisconnectedInputError as error:
-        raise ModelError(
-            f"{name}: logp does not depend on it, so there is nothing to sample. Give it a prior "
-            "and a likelihood, or remove it."
-        ) from error
-    except (NotImplementedError, NullTypeGradError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"{name}: logp has no gradient with respect to it ({error}). Give this variable "
-            "another step (pm.Slice, pm.Metropolis), or implement the Op's pullback."
-        ) from error
 
 
 def _ravel(variables: Sequence[Tensor], dtype: str) -> Tensor:

@@ -1,0 +1,87 @@
+"""Logistic likelihoods, computed once where they are written twice.
+
+The log-probability of ``Bernoulli(logit_p=x)`` chooses between those of both outcomes,
+``switch(y, -softplus(-x), -softplus(x))``, after two reductions that see to it that ``sigmoid(x)``
+lies between 0 and 1. Its gradient does the same again. Exponentials and logarithms are most of the
+time that such a likelihood takes, and half of them are thrown away.
+"""
+
+from typing import Any
+
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.scalar.math import Sigmoid, Softplus
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import All
+
+from pymc_deer.typing import Tensor
+
+
+def evaluated_once(logp: Tensor) -> Tensor:
+    """The same `logp`, with each logistic term evaluated for the outcome that was observed.
+
+    Values are the same to the last bit. Where a logit is NaN, `logp` is NaN instead of -inf.
+
+    Parameters
+    ----------
+    logp
+        Canonical, before the gradient is taken, which then is that of the terms that are left.
+    """
+    logp = rewrite_graph(logp, include=(), custom_rewrite=_EVALUATED_ONCE)
+    # What a check that holds leaves behind goes.
+    return rewrite_graph(logp, include=("canonicalize",))
+
+
+@node_rewriter([All])
+def _probability(fgraph: Any, node: Any) -> list[Any] | None:
+    """True in place of the check that a sigmoid is nowhere below 0, or nowhere above 1."""
+    if node.outputs[0].ndim > 0:
+        return None
+    for comparison, limit in ((ps.GE, 0.0), (ps.LE, 1.0)):
+        compared = _inputs(node.inputs[0], comparison)
+        if compared and _inputs(compared[0], Sigmoid) and _constant(compared[1]) == limit:
+            return [pt.constant(True, dtype="bool")]
+    return None
+
+
+@node_rewriter([Elemwise])
+def _chosen_first(fgraph: Any, node: Any) -> list[Any] | None:
+    """The softplus of what is chosen, in place of a choice between two."""
+    [output] = node.outputs
+    choice = _inputs(output, ps.Switch)
+    if not choice:
+        return None
+    condition, *branches = choice
+    arguments = [_argument_of_minus_softplus(branch) for branch in branches]
+    # A softplus of fewer elements than the choice has is cheaper as it is.
+    if any(a is None or a.type.broadcastable != output.type.broadcastable for a in arguments):
+        return None
+    return [pt.neg(pt.softplus(pt.switch(condition, *arguments)))]
+
+
+def _argument_of_minus_softplus(variable: Any) -> Any | None:
+    factors = _inputs(variable, ps.Mul)
+    if len(factors) != 2 or _constant(factors[0]) != -1.0:
+        return None
+    arguments = _inputs(factors[1], Softplus)
+    return arguments[0] if arguments else None
+
+
+def _inputs(variable: Any, kind: type) -> list[Any]:
+    """Inputs of the elementwise Op of this kind that `variable` comes from; none if of another."""
+    node = variable.owner
+    if node is None or not isinstance(node.op, Elemwise):
+        return []
+    return node.inputs if isinstance(node.op.scalar_op, kind) else []
+
+
+def _constant(variable: Any) -> Any:
+    """The number that all elements are, or None."""
+    value = pt.get_underlying_scalar_constant_value(variable, raise_not_constant=False)
+    return None if isinstance(value, Variable) else value
+
+
+_EVALUATED_ONCE = dfs_rewriter(_probability, _chosen_first)
