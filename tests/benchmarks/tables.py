@@ -14,6 +14,7 @@ RATIOS: dict[str, tuple[str, str, str]] = {
     "DeerMALA / PyMC": ("deer_mala", "pymc", "ess_per_s"),
     "DeerMALA / nutpie": ("deer_mala", "nutpie", "ess_per_s"),
     "DeerHMC / nutpie": ("deer_hmc", "nutpie", "ess_per_s"),
+    "DeerHMC on Numba / nutpie": ("deer_hmc_numba", "nutpie", "ess_per_s"),
     "DeerMALA / nutpie, all": ("deer_mala", "nutpie", "ess_per_s_all"),
     "DeerHMC / nutpie, all": ("deer_hmc", "nutpie", "ess_per_s_all"),
     "DeerMALA / NumPyro": ("deer_mala", "numpyro", "ess_per_s"),
