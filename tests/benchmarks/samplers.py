@@ -173,8 +173,8 @@ SAMPLERS: Mapping[str, Sampler] = {
     "blackjax_chees": _in_jax("blackjax_chees"),
 }
 """By name; ``deer_*`` are ours, ``deer_sequential*`` without windows. That on Numba has nutpie's
-kind of metric, so that times per gradient are of the same work. ``deer_hmc`` runs on JAX by default,
-which compiles sooner; what indexes arrays samples faster as ``deer_hmc_numba``."""
+kind of metric, so that times per gradient are of the same work. ``deer_hmc`` runs on JAX, the
+default, which compiles sooner; what indexes arrays samples faster as ``deer_hmc_numba``."""
 
 CPU = (
     *("deer_mala", "deer_hmc", "deer_hmc_numba", "deer_sequential_numba"),
