@@ -202,8 +202,9 @@ class Chain:
     def after(self, solved: SolvedStretch, n: int) -> ChainRecord:
         """The record behind n draws of a stretch; warm-up has yet to learn from them."""
         record = duplicate(self.record, stretch_draws=0, handed_out=0)
-        # Copies: views would keep the whole stretch.
-        record.x = solved.draw(n - 1).copy()
+        # Copies: views would keep the whole stretch. Draws of warm-up may not be asked for.
+        kept = record.warmup.finished
+        record.x = (solved.draws[n - 1] if kept else solved.draw(n - 1)).copy()
         record.z = solved.trajectory.z[n * solved.steps_per_draw - 1].copy()
         record.streams, record.warmup = solved.streams, record.warmup.copy()
         if n < self.record.stretch_draws:
