@@ -72,8 +72,9 @@ def logistic(n_observations: int) -> Callable[[], pm.Model]:
 
 
 CASES: dict[str, Case] = {
-    "eight_schools": Case(eight_schools),
-    "four_gaussians": Case(four_gaussians),
+    # A thousand draws of these take a few milliseconds, in which threads hardly wake up.
+    "eight_schools": Case(eight_schools, draws=10_000),
+    "four_gaussians": Case(four_gaussians, draws=10_000),
     "german_credit": Case(german_credit),
     "breast_cancer": Case(breast_cancer, repeats=2),
     "radon": Case(radon),
