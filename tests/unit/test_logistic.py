@@ -62,8 +62,10 @@ def graphs(likelihood: Callable[[Any], None]) -> tuple[Any, Any, Any]:
 
 def count(kind: type, *outputs: Any) -> int:
     """Elementwise Ops of this kind in a graph as backends get it."""
-    outputs = rewrite_graph(list(outputs), include=("canonicalize", "stabilize", "specialize"))
-    nodes = {v.owner for v in ancestors(outputs) if v.owner is not None}
+    specialized: Any = rewrite_graph(
+        list(outputs), include=("canonicalize", "stabilize", "specialize")
+    )
+    nodes = {v.owner for v in ancestors(specialized) if v.owner is not None}
     of = [n.op.scalar_op if isinstance(n.op, Elemwise) else n.op for n in nodes]
     return sum(isinstance(op, kind) for op in of)
 
