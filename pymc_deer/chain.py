@@ -188,11 +188,14 @@ class Chain:
         """The next stretch, for a caller that takes all of its draws.
 
         It is as long as `calls` that each solve :attr:`draws_at_once`, and is solved in such calls:
-        so their number leaves no trace in the states.
+        so their number leaves no trace in the states. Behind warm-up, which learns from each of
+        them, only states that are draws are kept.
         """
         n_draws = self._choose_length(tuning, calls)
         self.record = duplicate(self.record, stretch_draws=n_draws)
-        return self.task()
+        steps = self.record.warmup.steps_per_draw
+        of_draws = not tuning and steps <= self.solver.plan.capacity
+        return duplicate(self.task(), stride=steps if of_draws else 1)
 
     @property
     def draws_at_once(self) -> int:
@@ -205,7 +208,7 @@ class Chain:
         # Copies: views would keep the whole stretch. Draws of warm-up may not be asked for.
         kept = record.warmup.finished
         record.x = (solved.draws[n - 1] if kept else solved.draw(n - 1)).copy()
-        record.z = solved.trajectory.z[n * solved.steps_per_draw - 1].copy()
+        record.z = solved.whitened[n - 1].copy()
         record.streams, record.warmup = solved.streams, record.warmup.copy()
         if n < self.record.stretch_draws:
             streams, source = self.record.streams, self.solver.spec.noise
@@ -271,7 +274,7 @@ class Chain:
             return
         record = self.after(solved, n)
         with self.solver.one_blas_thread():
-            observe([record.warmup], [solved.trajectory[: n * solved.steps_per_draw]], n)
+            observe([record.warmup], [solved.trajectory.first(n * solved.steps_per_draw)], n)
         self.go_on(record, solved, n)
 
     def warning(self) -> str | None:

@@ -96,16 +96,21 @@ class SolvedStretch:
     @cached_property
     def draws(self) -> np.ndarray:
         """The recorded draws in x, shape (draws, D)."""
-        return self._to_x(self._recorded)
+        return self._to_x(self.whitened)
 
     def draw(self, i: int) -> np.ndarray:
         """The i-th of them, shape (D,), where the others may not be asked for."""
-        return self._to_x(self._recorded[i : i + 1])[0]
+        return self._to_x(self.whitened[i : i + 1])[0]
 
     @property
-    def _recorded(self) -> np.ndarray:
+    def whitened(self) -> np.ndarray:
         """The recorded draws in z, shape (draws, D)."""
-        return self.trajectory.z[self.steps_per_draw - 1 :: self.steps_per_draw]
+        return self._of_recorded(self.trajectory.z)
+
+    def _of_recorded(self, kept: np.ndarray) -> np.ndarray:
+        """Of what the trajectory keeps, the rows of draws' last transitions."""
+        rows_per_draw = self.steps_per_draw // self.trajectory.stride
+        return kept[rows_per_draw - 1 :: rows_per_draw]
 
     def _to_x(self, z: np.ndarray) -> np.ndarray:
         """States (n, D), to the last bit as among any others."""
@@ -129,8 +134,8 @@ class SolvedStretch:
         n_draws = len(self)
         n_swept = len(trajectory) - trajectory.n_fallback if trajectory.n_sweeps else 0
         return {
-            "model_logp": trajectory.logp[steps - 1 :: steps],
-            "energy": trajectory.energy[steps - 1 :: steps],
+            "model_logp": self._of_recorded(trajectory.logp),
+            "energy": self._of_recorded(trajectory.energy),
             "acceptance_rate": acceptance_rates(self._log_alpha).mean(axis=1),
             "diverging": self._diverging.any(axis=1),
             "n_steps": trajectory.n_leapfrog.reshape(n_draws, steps).sum(axis=1),
@@ -160,6 +165,8 @@ class SolvedStretch:
     def divergence(self, i: int, before: np.ndarray) -> np.ndarray:
         """Where the first divergent transition of the i-th draw started, in x, shape (D,).
 
+        Of a stretch of which every state is kept.
+
         Parameters
         ----------
         before
@@ -182,6 +189,7 @@ class Task:
     n_draws: int
     steps_per_draw: int
     streams: Streams
+    stride: int = 1
 
     def solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch by itself."""

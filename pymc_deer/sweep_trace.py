@@ -148,7 +148,7 @@ def trace_sweeps(
         # The last windows reach behind the end.
         tape = streams.tape(n + window, density.size, pilot.tuning)
         request = TapedRequest(pilot.z, tape, pilot.tuning, streams.probes)
-        exact = alone.run(request, pilot.params)[:n]
+        exact = alone.run(request, pilot.params).first(n)
         kept = TracedSolve(solver, request, pilot.params).traced(n)
     rate = float(acceptance_rates(exact.log_alpha).mean())
     return SweepTrace(exact.z, *kept, window, solver.plan.tol, rate)

@@ -282,7 +282,7 @@ class Solver(ABC):
         size, dtype = self.density.size, self.density.dtype
         noise = Noise.of(chain.tape, chain.tuning.step_size, dtype)
         start = np.ascontiguousarray(chain.start, dtype=dtype)
-        buffers = Buffers.empty(len(chain.tape), size, dtype)
+        buffers = Buffers.empty(len(chain.tape), size, dtype, chain.stride)
         return Job(start, noise, chain.tuning.curvature, chain.probe_rng, buffers)
 
     def evaluate(

@@ -102,7 +102,7 @@ class JaxSolver(Solver):
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
         noises = [job.noise.after(first) for job in jobs]
-        starts = np.stack([job.buffers.z[first - 1] if first else job.start for job in jobs])
+        starts = np.stack([j.buffers.state_before(first) if first else j.start for j in jobs])
         n, rows = len(noises[0].log_u), self.plan.capacity
         weight = max(noise.n_leapfrog.max() for noise in noises)
         with self._session():
@@ -163,7 +163,7 @@ class JaxSolver(Solver):
     def _write(
         self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int, n_rows: Sequence[int]
     ) -> None:
-        """Copy the first rows of each chain, (C, rows, ...), to its own buffers."""
+        """Copy what is asked for of each chain's first rows, (C, rows, ...), to its own buffers."""
         arrays = self.placement.fetched(filled)
         for i, (job, n) in enumerate(zip(jobs, n_rows, strict=True)):
             job.buffers.write(at, [array[i, :n] for array in arrays])

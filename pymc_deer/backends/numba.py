@@ -39,19 +39,19 @@ is over before the threads have met, and spinning threads take the cores from ot
 # shapes.
 
 _SEQUENTIAL = """
-def run(start, xi, log_u, step_sizes, n_leapfrog, first, last, out_z, out_logp, out_dlogp,
-        out_log_alpha, out_energy, params):
+def run(start, xi, log_u, step_sizes, n_leapfrog, begin, first, last, stride, out_z, out_logp,
+        out_dlogp, out_log_alpha, out_energy, params):
     still = np.zeros_like(start)
     zero, no_size = np.asarray(np.zeros_like(log_u[0])), np.asarray(np.zeros_like(step_sizes[0]))
-    if first == 0:
+    if first == begin:
         # A step of size 0 that is always accepted evaluates the density where the chain stands; the
         # Metropolis ratio against logp = 0 is logp itself, finite or not.
         z, _, dlogp, logp, _ = step(
             start, zero, still, still, np.full_like(zero, -np.inf), no_size, np.asarray(1), *params
         )
     else:
-        z, dlogp = out_z[first - 1].copy(), out_dlogp[first - 1].copy()
-        logp = np.asarray(out_logp[first - 1])
+        row = (first - 1) // stride
+        z, dlogp, logp = out_z[row].copy(), out_dlogp[row].copy(), np.asarray(out_logp[row])
     for t in range(first, last):
         # Of one type with the first ones, so that the step is compiled once.
         z, dlogp = np.ascontiguousarray(z), np.ascontiguousarray(dlogp)
@@ -59,18 +59,19 @@ def run(start, xi, log_u, step_sizes, n_leapfrog, first, last, out_z, out_logp, 
             z, logp, dlogp, xi[t], np.asarray(log_u[t]), np.asarray(step_sizes[t]),
             np.asarray(n_leapfrog[t]), *params
         )
+        row = t // stride
         for i in range(len(z)):
-            out_z[t, i] = z[i]
-            out_dlogp[t, i] = dlogp[i]
-        out_logp[t] = logp.item()
+            out_z[row, i] = z[i]
+            out_dlogp[row, i] = dlogp[i]
+        out_logp[row] = logp.item()
         out_log_alpha[t] = log_alpha.item()
-        out_energy[t] = energy.item()
+        out_energy[row] = energy.item()
 """
 
 _WINDOWED = """
 def run(done, sweeps, guess, memory, start, xi, log_u, step_sizes, n_leapfrog, window, last_sweep,
-        probe_rng, probes, curvature, tol, blocking, out_z, out_logp, out_dlogp, out_log_alpha,
-        out_energy, params):
+        probe_rng, probes, curvature, tol, blocking, stride, out_z, out_logp, out_dlogp,
+        out_log_alpha, out_energy, params):
     n = len(log_u)
     while done < n and sweeps < last_sweep:
         width = min(window, n - done)
@@ -82,12 +83,13 @@ def run(done, sweeps, guess, memory, start, xi, log_u, step_sizes, n_leapfrog, w
         )
         k = committed.item()
         for t in range(k):
+            row = (done + t) // stride
             for i in range(len(start)):
-                out_z[done + t, i] = states[t, i]
-                out_dlogp[done + t, i] = dlogp[t, i]
-            out_logp[done + t] = logp[t]
+                out_z[row, i] = states[t, i]
+                out_dlogp[row, i] = dlogp[t, i]
+            out_logp[row] = logp[t]
             out_log_alpha[done + t] = log_alpha[t]
-            out_energy[done + t] = energy[t]
+            out_energy[row] = energy[t]
         start = states[k - 1].copy()
         # Slide: the guess for steps not seen before is where the window ends now.
         last = guess[width - 1].copy()
@@ -140,14 +142,15 @@ class NumbaSolver(Solver):
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
         for job in jobs:
-            start = job.buffers.z[first - 1].copy() if first else job.start
-            rest, rows = job.noise.after(first), [array[first:] for array in job.buffers.arrays]
-            calls = self._paces["sequential", 1].calls(len(rest.log_u), rest.n_leapfrog.max())
+            start = job.buffers.state_before(first) if first else job.start
+            n, weight = len(job.noise.log_u) - first, job.noise.n_leapfrog[first:].max()
+            calls = self._paces["sequential", 1].calls(n, weight)
             try:
                 loop = self._compiled("sequential", self._compile_sequential)
                 for begin, end in calls:
                     self._check_stopped()
-                    loop(start, *rest, begin, end, *rows, _writeable(inputs))
+                    rows = first, first + begin, first + end, job.buffers.stride
+                    loop(start, *job.noise, *rows, *job.buffers.arrays, _writeable(inputs))
             except (NumbaError, NotImplementedError) as error:
                 raise _cannot_compile(error) from error
 
@@ -166,6 +169,7 @@ class NumbaSolver(Solver):
             self._scalar(job.curvature),
             self._scalar(self.plan.tol),
             np.array([_BLOCK, self._n_threads if threaded else 1]),
+            job.buffers.stride,
             *job.buffers.arrays,
             _writeable(inputs),
         )

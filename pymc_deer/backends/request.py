@@ -50,6 +50,11 @@ class Request(Protocol):
     @property
     def tuning(self) -> Tuning: ...
     @property
+    def stride(self) -> int:
+        """Transitions of which only the last one's state is asked for."""
+        ...
+
+    @property
     def probe_rng(self) -> np.random.Generator: ...
 
 
@@ -60,6 +65,7 @@ class TapedRequest(NamedTuple):
     tape: Tape
     tuning: Tuning
     probe_rng: np.random.Generator
+    stride: int = 1
 
     @property
     def n_transitions(self) -> int:

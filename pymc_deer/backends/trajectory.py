@@ -14,24 +14,30 @@ SOLVED = ("z", "logp", "dlogp", "log_alpha", "energy")
 
 _VECTORS = ("z", "dlogp")
 
-_PER_STEP = (*SOLVED, "n_leapfrog", "step_sizes")
+_KEPT = ("z", "logp", "dlogp", "energy")
+"""Of those, what is kept of one transition in every stride."""
+
+_PER_STEP = ("log_alpha", "n_leapfrog", "step_sizes")
 """Fields of a trajectory with a row for each transition."""
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """n consecutive states in whitened coordinates, and how they were found.
+    """States of n transitions in whitened coordinates, and how they were found.
+
+    Of every S = `stride` transitions the last one is kept, and there are k of these: n / S, and one
+    more if the last group goes on.
 
     Attributes
     ----------
     z, dlogp
-        States and gradients of logp there, shape (n, D).
+        States behind the kept transitions and gradients of logp there, shape (k, D).
     logp
-        Log-density at the states, shape (n,).
+        Log-density at these states, shape (k,).
     log_alpha
         Log of each transition's Metropolis ratio, shape (n,).
     energy
-        Hamiltonian where each transition starts, shape (n,).
+        Hamiltonian where each kept transition starts, shape (k,).
     n_leapfrog, step_sizes
         Leapfrog steps of each transition, and their size, shape (n,).
     n_sweeps
@@ -49,13 +55,15 @@ class Trajectory:
     step_sizes: np.ndarray
     n_sweeps: int
     n_fallback: int
+    stride: int = 1
 
     def __len__(self) -> int:
-        return len(self.logp)
+        return len(self.log_alpha)
 
-    def __getitem__(self, rows: slice) -> "Trajectory":
-        """Some of the states; the counts stay those of the whole."""
-        return replace(self, **{name: getattr(self, name)[rows] for name in _PER_STEP})
+    def first(self, n: int) -> "Trajectory":
+        """The first n transitions, a multiple of the stride; the counts stay those of the whole."""
+        rows = dict.fromkeys(_PER_STEP, n) | dict.fromkeys(_KEPT, n // self.stride)
+        return replace(self, **{name: getattr(self, name)[:last] for name, last in rows.items()})
 
 
 class Noise(NamedTuple):
@@ -91,28 +99,44 @@ def solved_types(n: int, size: int, dtype: str) -> list[tuple[tuple[int, ...], s
 
 @dataclass(frozen=True)
 class Buffers:
-    """Arrays that a solver fills for n transitions: `SOLVED`, in that order."""
+    """Arrays that a solver fills for n transitions: `SOLVED`, in that order.
+
+    What is kept of one transition in every `stride` has a row for them all, where each of them
+    writes over the one before: so the last row that is written to is where the chain stands.
+    """
 
     arrays: tuple[np.ndarray, ...]
+    stride: int
 
     @classmethod
-    def empty(cls, n: int, size: int, dtype: str) -> "Buffers":
+    def empty(cls, n: int, size: int, dtype: str, stride: int) -> "Buffers":
         """For states of D = `size` coordinates."""
-        return cls(tuple(np.empty(*like) for like in solved_types(n, size, dtype)))
+        rows = {name: -(-n // stride) if name in _KEPT else n for name in SOLVED}
+        types = solved_types(1, size, dtype)
+        made = zip(rows.values(), types, strict=True)
+        return cls(tuple(np.empty((k, *of_one), kind) for k, ((_, *of_one), kind) in made), stride)
 
     def part(self, rows: slice) -> "Buffers":
-        """Those of some of the transitions."""
-        return Buffers(tuple(array[rows] for array in self.arrays))
+        """Those of some of the transitions, which begin and end with a stride."""
+        kept = slice(rows.start // self.stride, -(-rows.stop // self.stride))
+        parts = zip(SOLVED, self.arrays, strict=True)
+        arrays = (array[kept if name in _KEPT else rows] for name, array in parts)
+        return Buffers(tuple(arrays), self.stride)
 
-    @property
-    def z(self) -> np.ndarray:
-        """The states, shape (n, D)."""
-        return self.arrays[0]
+    def state_before(self, t: int) -> np.ndarray:
+        """Where the chain stands once t transitions are done and no more, shape (D,)."""
+        return self.arrays[0][(t - 1) // self.stride].copy()
 
     def write(self, at: int, arrays: Sequence[np.ndarray]) -> None:
-        """Copy rows of each array to position `at`."""
-        for target, rows in zip(self.arrays, arrays, strict=True):
-            target[at : at + len(rows)] = rows
+        """Copy what is asked for of arrays that have a row for each transition, from `at` on."""
+        end, stride = at + len(arrays[0]), self.stride
+        for name, target, rows in zip(SOLVED, self.arrays, arrays, strict=True):
+            if name in _KEPT:
+                target[at // stride : end // stride] = rows[-(at + 1) % stride :: stride]
+                if end % stride:
+                    target[end // stride] = rows[-1]
+            else:
+                target[at:end] = rows
 
 
 class Job(NamedTuple):
@@ -132,7 +156,7 @@ class Job(NamedTuple):
         if len(rows) == len(self.noise.log_u):
             return self
         some = slice(rows.start, rows.stop)
-        start = self.buffers.z[rows.start - 1].copy() if rows.start else self.start
+        start = self.buffers.state_before(rows.start) if rows.start else self.start
         noise, buffers = self.noise.part(some), self.buffers.part(some)
         return self._replace(start=start, noise=noise, buffers=buffers)
 
@@ -144,4 +168,5 @@ class Job(NamedTuple):
             step_sizes=self.noise.step_sizes,
             n_sweeps=n_sweeps,
             n_fallback=n_fallback,
+            stride=self.buffers.stride,
         )
