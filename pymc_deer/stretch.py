@@ -1,6 +1,6 @@
 """Stretches of chain: what is solved in one call, with its noise, and what its draws need."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -46,9 +46,13 @@ class Streams:
 
         Nothing here moves, whatever the stretch draws of its own.
         """
-        # Where there are no sweeps there are no probes; where a chain starts is behind it.
-        after = duplicate(self, probes=twin(self.probes) if sweeps else self.probes)
+        after = self.branch(sweeps=sweeps)
         return after.tape(n, size, tuning, source), after
+
+    def branch(self, *, sweeps: bool) -> "Streams":
+        """Generators that give the same and leave these where they are, with sweeps or without."""
+        # Where there are no sweeps there are no probes; where a chain starts is behind it.
+        return duplicate(self, probes=twin(self.probes) if sweeps else self.probes)
 
     def tape(self, n: int, size: int, tuning: Tuning, source: NoiseSource = "host") -> Tape:
         """The next n rows of the noise tape: step sizes and path lengths vary as tuned."""
@@ -178,10 +182,7 @@ class SolvedStretch:
 
 @dataclass(frozen=True)
 class Task:
-    """A stretch to solve, as the solver is asked for it: from a whitened state, shape (D,).
-
-    Its noise is drawn when it is first asked for.
-    """
+    """A stretch to solve once, as the solver is asked for it: from a whitened state, shape (D,)."""
 
     solver: Solver
     start: np.ndarray
@@ -198,26 +199,22 @@ class Task:
     def solved(self, trajectory: Trajectory, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch that `trajectory` is."""
         window, steps = self.solver.plan.window, self.steps_per_draw
-        _, streams = self._noise
-        return SolvedStretch(trajectory, params, self.tuning, window, steps, streams)
+        return SolvedStretch(trajectory, params, self.tuning, window, steps, self._after)
 
     @property
     def n_transitions(self) -> int:
         return self.n_draws * self.steps_per_draw
 
-    @property
-    def tape(self) -> Tape:
-        tape, _ = self._noise
-        return tape
+    def tapes(self, pieces: Sequence[range]) -> Iterator[Tape]:
+        for rows in pieces:
+            source = self.solver.spec.noise
+            yield self._after.tape(len(rows), len(self.start), self.tuning, source)
 
     @property
     def probe_rng(self) -> np.random.Generator:
-        _, streams = self._noise
-        return streams.probes
+        return self._after.probes
 
     @cached_property
-    def _noise(self) -> tuple[Tape, Streams]:
-        """The tape, and the generators behind it."""
-        n, size, source = self.n_transitions, len(self.start), self.solver.spec.noise
-        sweeps = self.solver.plan.window > 1
-        return self.streams.ahead(n, size, self.tuning, source, sweeps=sweeps)
+    def _after(self) -> Streams:
+        """Generators that are behind the stretch when it is solved."""
+        return self.streams.branch(sweeps=self.solver.plan.window > 1)

@@ -15,7 +15,7 @@ from pymc.model import Model, modelcontext
 from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends import resolve_backend
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.request import Request, TapedRequest
+from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import Noise
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.density import build_density, continuous_variables
@@ -159,7 +159,7 @@ class TracedSolve:
     """A chain to solve sweep by sweep: its solver, and what it is asked for."""
 
     solver: Solver
-    request: Request
+    request: TapedRequest
     params: Sequence[np.ndarray]
 
     def traced(self, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from threadpoolctl import ThreadpoolController
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.request import Request, TapedRequest, Tuning
 from pymc_deer.backends.threads import OneAtATime, Threads, available_cores, existing_cores
-from pymc_deer.backends.trajectory import Buffers, Job, Noise, Trajectory
+from pymc_deer.backends.trajectory import Buffers, Found, Job, Noise, Trajectory
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
 from pymc_deer.duplicate import duplicate
@@ -242,33 +242,49 @@ class Solver(ABC):
     ) -> list[Trajectory]:
         """As :meth:`run_together`, in one thread."""
         inputs = (*self._metric_arrays(chains[0].tuning.metric), *params)
-        jobs = [self._job(chain) for chain in chains]
-        batches = [jobs] if self.batches_chains else [[job] for job in jobs]
+        batches = [chains] if self.batches_chains else [[chain] for chain in chains]
         with self.one_blas_thread():
             return [found for some in batches for found in self._solve_batch(some, inputs, at_once)]
 
     def _solve_batch(
-        self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], at_once: int
+        self, chains: Sequence[Request], inputs: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
-        """The jobs' trajectories, piece by piece of their tapes, written to where they belong."""
-        n = len(jobs[0].noise.log_u)
+        """The chains' trajectories, piece by piece of their tapes, written to where they belong."""
+        n, size, dtype = chains[0].n_transitions, self.density.size, self.density.dtype
         pieces = [range(first, min(n, first + at_once)) for first in range(0, n, at_once)]
-        counts = [self._solve_piece([job.part(rows) for job in jobs], inputs) for rows in pieces]
-        by_job = zip(jobs, zip(*counts, strict=True), strict=True)
-        return [job.trajectory(*map(sum, zip(*own, strict=True))) for job, own in by_job]
+        buffers = [Buffers.empty(n, size, dtype, chain.stride) for chain in chains]
+        jobs = (self._jobs(*own, pieces) for own in zip(chains, buffers, strict=True))
+        found = [self._solve_piece(of_all, inputs) for of_all in zip(*jobs, strict=True)]
+        by_chain = zip(buffers, zip(*found, strict=True), strict=True)
+        return [filled.trajectory(own) for filled, own in by_chain]
 
-    def _solve_piece(
-        self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]
-    ) -> list[tuple[int, int]]:
-        """Fill the buffers; sweeps, and transitions done without, of each chain."""
+    def _jobs(self, chain: Request, buffers: Buffers, pieces: Sequence[range]) -> Iterator[Job]:
+        """The chain's share of each piece, to be solved before the next one is asked for.
+
+        Only the noise of one piece is there at a time: it is still in the cache when it is used.
+        """
+        tuning, dtype = chain.tuning, self.density.dtype
+        start = np.ascontiguousarray(chain.start, dtype=dtype)
+        for rows, tape in zip(pieces, chain.tapes(pieces), strict=True):
+            noise, part = Noise.of(tape, tuning.step_size, dtype), buffers.part(rows)
+            yield Job(start, noise, tuning.curvature, chain.probe_rng, part)
+            start = part.state_before(len(rows))
+
+    def _solve_piece(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[Found]:
+        """Fill the buffers; how, for each chain."""
+        n = len(jobs[0].noise.log_u)
         if self.plan.window == 1:
             self._sequential(jobs, inputs, 0)
-            return [(0, 0) for _ in jobs]
-        found, n = self._windowed(jobs, inputs), len(jobs[0].noise.log_u)
-        for job, (n_done, _) in zip(jobs, found, strict=True):
-            if n_done < n:
-                self._sequential([job], inputs, n_done)
-        return [(n_sweeps, n - n_done) for n_done, n_sweeps in found]
+            done = [(n, 0) for _ in jobs]
+        else:
+            done = self._windowed(jobs, inputs)
+            for job, (n_done, _) in zip(jobs, done, strict=True):
+                if n_done < n:
+                    self._sequential([job], inputs, n_done)
+        return [
+            Found(job.noise.n_leapfrog, job.noise.step_sizes, n_sweeps, n - n_done)
+            for job, (n_done, n_sweeps) in zip(jobs, done, strict=True)
+        ]
 
     def _metric_arrays(self, metric: Metric) -> tuple[np.ndarray, ...]:
         """In the density's type: the same arrays for the same metric, which JAX sends once."""
@@ -277,13 +293,6 @@ class Solver(ABC):
             arrays = metric.astype(self.density.dtype).arrays
             self._cast["metric"] = metric, arrays
         return arrays
-
-    def _job(self, chain: Request) -> Job:
-        size, dtype = self.density.size, self.density.dtype
-        noise = Noise.of(chain.tape, chain.tuning.step_size, dtype)
-        start = np.ascontiguousarray(chain.start, dtype=dtype)
-        buffers = Buffers.empty(len(chain.tape), size, dtype, chain.stride)
-        return Job(start, noise, chain.tuning.curvature, chain.probe_rng, buffers)
 
     def evaluate(
         self, z: np.ndarray, metric: Metric, params: Sequence[np.ndarray]

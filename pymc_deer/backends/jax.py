@@ -24,8 +24,7 @@ from pymc_deer.backends.jax_loops import momenta_of_keys, sequential_loop, windo
 from pymc_deer.backends.jax_mode import JAX_MODE
 from pymc_deer.backends.pace import Pace, Unhurried
 from pymc_deer.backends.placement import ManyDevices, OneDevice
-from pymc_deer.backends.request import Request
-from pymc_deer.backends.trajectory import Job, Noise, Trajectory, solved_types
+from pymc_deer.backends.trajectory import Found, Job, Noise, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError, ForkError
@@ -93,12 +92,11 @@ class JaxSolver(Solver):
             _tapes=Spares(),
         )
 
-    def solve_together(
-        self, chains: Sequence[Request], params: Sequence[np.ndarray], at_once: int
-    ) -> list[Trajectory]:
-        """See :meth:`Solver.solve_together`; processes make sure first that they agree."""
-        self.placement.refuse_differences(a for chain in chains for a in _numbers(chain))
-        return super().solve_together(chains, params, at_once)
+    def _solve_piece(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[Found]:
+        """See :meth:`Solver._solve_piece`; processes make sure first that they agree."""
+        n_metric = len(inputs) - len(self.density.params)
+        self.placement.refuse_differences((*_numbers(jobs), *inputs[:n_metric]))
+        return super()._solve_piece(jobs, inputs)
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
         noises = [job.noise.after(first) for job in jobs]
@@ -301,11 +299,10 @@ class JaxSolver(Solver):
         }
 
 
-def _numbers(chain: Request) -> Iterator[Any]:
-    """All numbers that the states of a chain follow from."""
-    tape, tuning = chain.tape, chain.tuning
-    yield from (chain.start, tape.xi, tape.log_u, tape.lengths, tape.step_sizes(tuning.step_size))
-    yield from (tuning.curvature, *tuning.metric.arrays)
+def _numbers(jobs: Sequence[Job]) -> Iterator[Any]:
+    """What is each chain's own of all that its states follow from."""
+    for job in jobs:
+        yield from (job.start, *job.noise, job.curvature)
 
 
 def _cannot_compile(error: Exception | None) -> BackendError:

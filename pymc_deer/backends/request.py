@@ -1,5 +1,6 @@
 """What a solver is asked for: a stretch of chain, and what warm-up has tuned for it."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -37,14 +38,15 @@ class Tuning:
 class Request(Protocol):
     """What a chain asks of a solver; see :meth:`~pymc_deer.backends.base.Solver.solve`.
 
-    Of several chains each is read in the thread that runs it: what takes time to make, such as the
-    tape, is best made when it is asked for.
+    Of several chains each is read in the thread that runs it.
     """
 
     @property
     def start(self) -> np.ndarray: ...
-    @property
-    def tape(self) -> Tape: ...
+    def tapes(self, pieces: Sequence[range]) -> Iterator[Tape]:
+        """Noise of all transitions in turn, piece by piece: best made when it is asked for."""
+        ...
+
     @property
     def n_transitions(self) -> int: ...
     @property
@@ -70,3 +72,6 @@ class TapedRequest(NamedTuple):
     @property
     def n_transitions(self) -> int:
         return len(self.tape)
+
+    def tapes(self, pieces: Sequence[range]) -> Iterator[Tape]:
+        return (self.tape[rows.start : rows.stop] for rows in pieces)

@@ -116,11 +116,14 @@ class Buffers:
         made = zip(rows.values(), types, strict=True)
         return cls(tuple(np.empty((k, *of_one), kind) for k, ((_, *of_one), kind) in made), stride)
 
-    def part(self, rows: slice) -> "Buffers":
-        """Those of some of the transitions, which begin and end with a stride."""
+    def part(self, rows: range) -> "Buffers":
+        """Those of some of the transitions, which begin with a stride."""
+        if len(rows) == len(self.arrays[SOLVED.index("log_alpha")]):
+            return self
+        of_each = slice(rows.start, rows.stop)
         kept = slice(rows.start // self.stride, -(-rows.stop // self.stride))
         parts = zip(SOLVED, self.arrays, strict=True)
-        arrays = (array[kept if name in _KEPT else rows] for name, array in parts)
+        arrays = (array[kept if name in _KEPT else of_each] for name, array in parts)
         return Buffers(tuple(arrays), self.stride)
 
     def state_before(self, t: int) -> np.ndarray:
@@ -138,9 +141,34 @@ class Buffers:
             else:
                 target[at:end] = rows
 
+    def trajectory(self, found: "Sequence[Found]") -> Trajectory:
+        """What they hold when they are filled, in calls that follow on one another."""
+        n_leapfrog, step_sizes, n_sweeps, n_fallback = zip(*found, strict=True)
+        return Trajectory(
+            **dict(zip(SOLVED, self.arrays, strict=True)),
+            n_leapfrog=_joined(n_leapfrog),
+            step_sizes=_joined(step_sizes),
+            n_sweeps=sum(n_sweeps),
+            n_fallback=sum(n_fallback),
+            stride=self.stride,
+        )
+
+
+class Found(NamedTuple):
+    """How one call has found a chain's states; as of a :class:`Trajectory`."""
+
+    n_leapfrog: np.ndarray
+    step_sizes: np.ndarray
+    n_sweeps: int
+    n_fallback: int
+
+
+def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
 
 class Job(NamedTuple):
-    """One chain's share of a solve: from a state of shape (D,), along its noise, into its buffers.
+    """One chain's share of a call: from a state of shape (D,), along its noise, into its buffers.
 
     `curvature` and `probe_rng` steer its sweeps.
     """
@@ -150,23 +178,3 @@ class Job(NamedTuple):
     curvature: float
     probe_rng: np.random.Generator
     buffers: Buffers
-
-    def part(self, rows: range) -> "Job":
-        """Some of the transitions, of which those before them are done."""
-        if len(rows) == len(self.noise.log_u):
-            return self
-        some = slice(rows.start, rows.stop)
-        start = self.buffers.state_before(rows.start) if rows.start else self.start
-        noise, buffers = self.noise.part(some), self.buffers.part(some)
-        return self._replace(start=start, noise=noise, buffers=buffers)
-
-    def trajectory(self, n_sweeps: int, n_fallback: int) -> Trajectory:
-        """What the buffers hold when they are filled."""
-        return Trajectory(
-            **dict(zip(SOLVED, self.buffers.arrays, strict=True)),
-            n_leapfrog=self.noise.n_leapfrog,
-            step_sizes=self.noise.step_sizes,
-            n_sweeps=n_sweeps,
-            n_fallback=n_fallback,
-            stride=self.buffers.stride,
-        )
