@@ -159,12 +159,15 @@ class Chain:
         if self._solved is None:
             if record.stretch_draws == 0:
                 record.stretch_draws = self._choose_length(tuning, 1) if alone else 1
-            self._solved = self.task().solve(params)
+            self._solved = self.task(self._stride).solve(params)
         i = record.handed_out
         x = self._solved.draws[i]
         stats = {name: column[i] for name, column in self._solved.statistics.items()}
         stats |= {"tune": tuning, "divergence": None}
         if stats["diverging"] and not tuning:
+            if self._solved.trajectory.stride > 1:
+                # The same once more, with the states between draws.
+                self._solved = self.task().solve(params)
             stats["divergence"] = self._solved.divergence(i, record.x)
         # Last of all: an interrupt before it leaves the draw to come.
         if i + 1 < record.stretch_draws:
@@ -188,14 +191,11 @@ class Chain:
         """The next stretch, for a caller that takes all of its draws.
 
         It is as long as `calls` that each solve :attr:`draws_at_once`, and is solved in such calls:
-        so their number leaves no trace in the states. Behind warm-up, which learns from each of
-        them, only states that are draws are kept.
+        so their number leaves no trace in the states.
         """
         n_draws = self._choose_length(tuning, calls)
         self.record = duplicate(self.record, stretch_draws=n_draws)
-        steps = self.record.warmup.steps_per_draw
-        of_draws = not tuning and steps <= self.solver.plan.capacity
-        return duplicate(self.task(), stride=steps if of_draws else 1)
+        return self.task(self._stride)
 
     @property
     def draws_at_once(self) -> int:
@@ -250,13 +250,20 @@ class Chain:
             limits.append(record.warmup.draws_to_boundary)
         return min(limits)
 
-    def task(self) -> Task:
-        """The current stretch."""
+    @property
+    def _stride(self) -> int:
+        """Behind warm-up, which learns from all states, only those that are draws are kept."""
+        warmup = self.record.warmup
+        one_call = warmup.steps_per_draw <= self.solver.plan.capacity
+        return warmup.steps_per_draw if warmup.finished and one_call else 1
+
+    def task(self, stride: int = 1) -> Task:
+        """The current stretch, in which one state in every `stride` is kept."""
         record = self.record
         steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
         z = tuning.metric.to_z(record.x) if record.z is None else record.z
         draws, streams = record.stretch_draws, record.streams
-        return Task(self._narrowed_solver, z, tuning, draws, steps, streams)
+        return Task(self._narrowed_solver, z, tuning, draws, steps, streams, stride)
 
     @property
     def _narrowed_solver(self) -> Solver:

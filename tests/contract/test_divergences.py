@@ -9,10 +9,11 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from pymc.stats.convergence import WarningType
 
 from pymc_deer import DeerHMC, DeerMALA
+from pymc_deer.chain import Chain
 from pymc_deer.step import DeerStep
 from tests.support import BACKENDS, SAMPLERS, SLOW_ON_NUMBA, sample
 from tests.zoo import funnel
@@ -75,6 +76,29 @@ def test_a_divergence_has_a_place(backend: str, window: int, sampler: type[DeerS
         # With a transition for each draw, that is the draw before.
         for name, value in before.items():
             assert_allclose(source[name], value, rtol=1e-6, atol=1e-6)
+
+
+@BOTH_SAMPLERS
+def test_a_divergence_between_draws_has_a_place(
+    sampler: type[DeerStep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States between draws are not kept, but where one is where a transition diverged."""
+    with funnel() as model:
+        step = sampler(
+            backend="jax", window=1, metric=np.ones(10), steps_per_draw=8, **OPTIONS[sampler]
+        )
+    points, stats = run(step)
+    monkeypatch.setattr(Chain, "_stride", 1)
+    _, with_all_states = run(step)
+    n_between = 0
+    for before, mine, its in zip(points[1:], stats[1:], with_all_states[1:], strict=False):
+        assert mine["diverging"] == its["diverging"]
+        if mine["diverging"]:
+            found, known = (s["warning"].divergence_point_source for s in (mine, its))
+            for var in model.value_vars:
+                assert_array_equal(found[var.name], known[var.name])
+            n_between += not np.allclose(found["x"], before["x"])
+    assert n_between >= 3
 
 
 @BOTH_SAMPLERS
