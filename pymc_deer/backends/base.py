@@ -261,7 +261,7 @@ class Solver(ABC):
     def _jobs(self, chain: Request, buffers: Buffers, pieces: Sequence[range]) -> Iterator[Job]:
         """The chain's share of each piece, to be solved before the next one is asked for.
 
-        Only the noise of one piece is there at a time: it is still in the cache when it is used.
+        Noise is drawn for one piece at a time, and still in the cache when it is used.
         """
         tuning, dtype = chain.tuning, self.density.dtype
         start = np.ascontiguousarray(chain.start, dtype=dtype)

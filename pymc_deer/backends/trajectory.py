@@ -92,9 +92,12 @@ class Noise(NamedTuple):
         return Noise(*(array[rows] for array in self))
 
 
-def solved_types(n: int, size: int, dtype: str) -> list[tuple[tuple[int, ...], str]]:
+def solved_types(
+    n: int, size: int, dtype: str, stride: int = 1
+) -> list[tuple[tuple[int, ...], str]]:
     """Shape and type of each of `SOLVED`, for n transitions in D = `size` dimensions in `dtype`."""
-    return [((n, size), dtype) if name in _VECTORS else ((n,), WIDE) for name in SOLVED]
+    rows = {name: -(-n // stride) if name in _KEPT else n for name in SOLVED}
+    return [((k, size), dtype) if name in _VECTORS else ((k,), WIDE) for name, k in rows.items()]
 
 
 @dataclass(frozen=True)
@@ -111,10 +114,8 @@ class Buffers:
     @classmethod
     def empty(cls, n: int, size: int, dtype: str, stride: int) -> "Buffers":
         """For states of D = `size` coordinates."""
-        rows = {name: -(-n // stride) if name in _KEPT else n for name in SOLVED}
-        types = solved_types(1, size, dtype)
-        made = zip(rows.values(), types, strict=True)
-        return cls(tuple(np.empty((k, *of_one), kind) for k, ((_, *of_one), kind) in made), stride)
+        types = solved_types(n, size, dtype, stride)
+        return cls(tuple(np.empty(*like) for like in types), stride)
 
     def part(self, rows: range) -> "Buffers":
         """Those of some of the transitions, which begin with a stride."""
