@@ -1,6 +1,7 @@
 """What all test layers share."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,13 @@ def trajectory(
     per_step = {name: np.broadcast_to(value, n) for name, value in columns.items()}
     zeros = np.zeros(n)
     return Trajectory(z, zeros, dlogp, energy=zeros, **per_step, n_sweeps=0, n_fallback=0)
+
+
+def piece(whole: Trajectory, rows: slice) -> Trajectory:
+    """Some transitions of a trajectory that keeps every state."""
+    assert whole.stride == 1
+    arrays = {k: v[rows] for k, v in vars(whole).items() if isinstance(v, np.ndarray)}
+    return replace(whole, **arrays)
 
 
 def interrupt(patch: pytest.MonkeyPatch, at: int) -> None:

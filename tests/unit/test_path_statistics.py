@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.path_statistics import _BOUNDS, PathStatistics
-from tests.support import trajectory
+from tests.support import piece, trajectory
 
 STEP_SIZE = 0.1
 
@@ -136,7 +136,7 @@ def test_cutting_a_trajectory_changes_nothing(pieces: int) -> None:
     moves = rotations(np.array([1.0, 0.7, 0.4]), np.pi, 400)
     whole, cut = seen(moves), PathStatistics.empty(1, 3)
     for rows in np.array_split(np.arange(len(moves)), pieces):
-        cut = cut.extended([moves[rows[0] : rows[-1] + 1]])
+        cut = cut.extended([piece(moves, slice(rows[0], rows[-1] + 1))])
     assert cut.n == whole.n == 400
     assert whole.counts.sum() == 399
     assert_allclose(cut.counts, whole.counts)
@@ -150,7 +150,7 @@ def test_chains_are_counted_together_and_followed_apart() -> None:
     chains = [rotations(np.array([1.0, 0.5]), np.pi, 60, seed=seed) for seed in range(3)]
     statistics = PathStatistics.empty(3, 2)
     for rows in (slice(0, 1), slice(1, 24), slice(24, 60)):
-        statistics = statistics.extended([chain[rows] for chain in chains])
+        statistics = statistics.extended([piece(chain, rows) for chain in chains])
     counts, moves = np.zeros_like(statistics.counts), np.zeros_like(statistics.moves)
     for chain in chains:
         functions = np.column_stack([chain.z, np.abs(chain.z)])

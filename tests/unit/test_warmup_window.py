@@ -9,7 +9,7 @@ from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import KINDS, MetricKind, identity_metric
 from pymc_deer.mixing import autocorrelation_time
 from pymc_deer.warmup_window import WarmupWindow
-from tests.support import autoregressive, trajectory
+from tests.support import autoregressive, piece, trajectory
 
 SIZE = 3
 
@@ -72,7 +72,7 @@ def test_cutting_a_stretch_changes_nothing_of_its_paths(size: int) -> None:
     moves, cut = rotated(300), WarmupWindow()
     whole = WarmupWindow().with_paths([moves])
     for first in range(0, len(moves), size):
-        cut = cut.with_paths([moves[first : first + size]])
+        cut = cut.with_paths([piece(moves, slice(first, first + size))])
     assert whole.paths is not None
     assert cut.paths is not None
     assert whole.paths.counts.sum() == len(moves) - 1
