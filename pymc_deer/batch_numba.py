@@ -11,6 +11,7 @@ from pytensor.link.numba.dispatch.basic import (
 )
 
 from pymc_deer.batch import BatchMap
+from pymc_deer.inline_numba import inlined
 
 _TEMPLATE = """
 def batch_map(blocking, {arguments}):
@@ -42,6 +43,8 @@ _ONLY_PRANGE = {
 def numba_funcify_batch_map(op: BatchMap, node: object = None, **kwargs: object):
     inner, inner_key = numba_funcify_and_cache_key(op.fgraph, fgraph_name="batch_map_inner")
     source = _source(op)
+    # What threads run, Numba makes a function of its own.
+    inner = inner if op.threaded else inlined(inner)
     env = {"__name__": __name__, "inner": inner, "np": np, "numba": numba}
     exec(compile(source, "<batch_map>", "exec"), env)
     batch_map = numba_njit(env["batch_map"], parallel=_ONLY_PRANGE if op.threaded else False)

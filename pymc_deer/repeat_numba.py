@@ -9,6 +9,7 @@ from pytensor.link.numba.dispatch.basic import (
     register_funcify_and_cache_key,
 )
 
+from pymc_deer.inline_numba import inlined
 from pymc_deer.repeat import Repeat
 
 _TEMPLATE = """
@@ -27,7 +28,7 @@ def numba_funcify_repeat(op: Repeat, node: object = None, **kwargs: object):
         op.fgraph, squeeze_output=True, fgraph_name="repeat_inner"
     )
     source = _source(op)
-    env = {"__name__": __name__, "inner": inner, "np": np}
+    env = {"__name__": __name__, "inner": inlined(inner), "np": np}
     exec(compile(source, "<repeat>", "exec"), env)
     if inner_key is None:
         return numba_njit(env["repeat"]), None

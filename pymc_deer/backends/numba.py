@@ -11,7 +11,8 @@ import numba
 import numpy as np
 import pytensor
 from numba.core.errors import NumbaError
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_function_src
+from pytensor.compile.mode import Mode
+from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
 
 import pymc_deer.batch_numba
@@ -19,11 +20,13 @@ import pymc_deer.matmul_numba
 import pymc_deer.repeat_numba
 import pymc_deer.scan_numba  # noqa: F401
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.numba_mode import NUMBA_MODE
+from pymc_deer.backends.numba_mode import LOOP_MODE, NUMBA_MODE
 from pymc_deer.backends.request import Request
 from pymc_deer.backends.trajectory import Job, Trajectory
 from pymc_deer.batch import BATCHINGS, Batching
+from pymc_deer.inline_numba import inlined
 from pymc_deer.jacobian import unit_probes
+from pymc_deer.metric import SymbolicMetric
 from pymc_deer.status import BackendError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
@@ -39,26 +42,28 @@ is over before the threads have met, and spinning threads take the cores from ot
 # shapes.
 
 _SEQUENTIAL = """
-def run(start, xi, log_u, step_sizes, n_leapfrog, begin, first, last, stride, out_z, out_logp,
-        out_dlogp, out_log_alpha, out_energy, params):
-    still = np.zeros_like(start)
-    zero, no_size = np.asarray(np.zeros_like(log_u[0])), np.asarray(np.zeros_like(step_sizes[0]))
-    if first == begin:
-        # A step of size 0 that is always accepted evaluates the density where the chain stands; the
-        # Metropolis ratio against logp = 0 is logp itself, finite or not.
-        z, _, dlogp, logp, _ = step(
-            start, zero, still, still, np.full_like(zero, -np.inf), no_size, np.asarray(1), *params
-        )
-    else:
+def run(start, at_rest, xi, log_u, step_sizes, n_leapfrog, begin, first, last, stride, out_z,
+        out_logp, out_dlogp, out_log_alpha, out_energy, params):
+    z, logp, dlogp = start, np.asarray(0.0), at_rest[0]
+    if first > begin:
         row = (first - 1) // stride
-        z, dlogp, logp = out_z[row].copy(), out_dlogp[row].copy(), np.asarray(out_logp[row])
-    for t in range(first, last):
+        z, logp, dlogp = out_z[row].copy(), np.asarray(out_logp[row]), out_dlogp[row].copy()
+    for t in range(first if first > begin else begin - 1, last):
+        # A step of size 0 that is always accepted evaluates the density where the chain stands; the
+        # Metropolis ratio against logp = 0 is logp itself, finite or not. It is one call with the
+        # others, since what is called is compiled for each call anew.
+        noise = at_rest
+        if t >= begin:
+            noise = (
+                xi[t], np.asarray(log_u[t]), np.asarray(step_sizes[t]), np.asarray(n_leapfrog[t])
+            )
         # Of one type with the first ones, so that the step is compiled once.
         z, dlogp = np.ascontiguousarray(z), np.ascontiguousarray(dlogp)
         z, logp, dlogp, log_alpha, energy = step(
-            z, logp, dlogp, xi[t], np.asarray(log_u[t]), np.asarray(step_sizes[t]),
-            np.asarray(n_leapfrog[t]), *params
+            z, logp, dlogp, noise[0], noise[1], noise[2], noise[3], {params}
         )
+        if t < begin:
+            continue
         row = t // stride
         for i in range(len(z)):
             out_z[row, i] = z[i]
@@ -79,7 +84,7 @@ def run(done, sweeps, guess, memory, start, xi, log_u, step_sizes, n_leapfrog, w
         {draw_probes}
         guess, memory, states, logp, dlogp, log_alpha, energy, committed = sweep(
             guess[:width], memory[:width], start, xi[done:end], log_u[done:end], probes,
-            step_sizes[done:end], n_leapfrog[done:end], curvature, tol, blocking, *params
+            step_sizes[done:end], n_leapfrog[done:end], curvature, tol, blocking, {params}
         )
         k = committed.item()
         for t in range(k):
@@ -150,7 +155,14 @@ class NumbaSolver(Solver):
                 for begin, end in calls:
                     self._check_stopped()
                     rows = first, first + begin, first + end, job.buffers.stride
-                    loop(start, *job.noise, *rows, *job.buffers.arrays, _writeable(inputs))
+                    loop(
+                        start,
+                        self._at_rest,
+                        *job.noise,
+                        *rows,
+                        *job.buffers.arrays,
+                        _writeable(inputs),
+                    )
             except (NumbaError, NotImplementedError) as error:
                 raise _cannot_compile(error) from error
 
@@ -221,19 +233,34 @@ class NumbaSolver(Solver):
     ) -> Callable[..., tuple[Any, ...]]:
         draw = _DRAW_PROBES if self.spec.rule == "stochastic" else "pass"
         program = build_sweep(self.density, self.spec, batching, threaded=threaded)
-        return _compile_loop(_WINDOWED.format(draw_probes=draw), "sweep", _compile(program))
+        source = _WINDOWED.format(draw_probes=draw, params=self._params)
+        return _compile_loop(source, "sweep", program)
 
     def _compile_sequential(self) -> Callable[..., None]:
-        step = _compile(build_sequential(self.density, self.spec))
-        return _compile_loop(_SEQUENTIAL, "step", step)
+        program = build_sequential(self.density, self.spec)
+        return _compile_loop(_SEQUENTIAL.format(params=self._params), "step", program)
+
+    @property
+    def _params(self) -> str:
+        """The metric's arrays and the density's parameters, as arguments in a loop's source."""
+        size = self.density.size
+        n = len(SymbolicMetric.of(self.spec.metric, size, self.density.dtype).params)
+        n += len(self.density.params)
+        return ", ".join(f"params[{i}]" for i in range(n))
 
     def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
         """See :meth:`Solver.sweep_alone`."""
-        return _compile(build_sweep(self.density, self.spec, batching))
+        return _function(build_sweep(self.density, self.spec, batching), NUMBA_MODE)
 
     def _memory(self, width: int) -> np.ndarray:
         shape = (width, self.spec.memory_size(self.density.size))
         return np.full(shape, np.nan, dtype=self.density.dtype)
+
+    @property
+    def _at_rest(self) -> tuple[np.ndarray, ...]:
+        """Noise of a transition that is accepted where the chain stands."""
+        numbers = self._scalar(0.0), np.asarray(1)
+        return np.zeros(self.density.size, self.density.dtype), np.asarray(-np.inf), *numbers
 
     @property
     def _probes(self) -> np.ndarray:
@@ -269,12 +296,12 @@ def _cannot_compile(error: Exception | None) -> BackendError:
     return BackendError(f"Numba cannot compile this model ({error}). Write backend='jax'.")
 
 
-def _compile(program: Program) -> Any:
-    """The program as a Numba function."""
+def _function(program: Program, mode: Mode) -> Any:
+    """What the mode's linker makes of the program."""
     function = pytensor.function(
         program.inputs,
         program.outputs,
-        mode=NUMBA_MODE,
+        mode=mode,
         on_unused_input="ignore",
         trust_input=True,
     )
@@ -282,12 +309,12 @@ def _compile(program: Program) -> Any:
     return vm.jit_fn
 
 
-def _compile_loop(source: str, inner_name: str, inner: Any) -> Callable[..., Any]:
-    """Compile a loop around `inner`, cached on disk wherever `inner` itself can be."""
-    inner_key = CACHED_SRC_FUNCTIONS.get(inner.py_func)
+def _compile_loop(source: str, inner_name: str, program: Program) -> Callable[..., Any]:
+    """Compile a loop around a program, cached on disk wherever the program itself can be."""
+    inner, inner_key = _function(program, LOOP_MODE)
     # Chains run in threads; whether code holds Python's lock is part of what is compiled.
     key = inner_key and sha256(f"nogil {source} {inner_key}".encode()).hexdigest()
-    env = {"__name__": __name__, "np": np, inner_name: inner}
+    env = {"__name__": __name__, "np": np, inner_name: inlined(inner)}
     function = compile_numba_function_src(source, "run", env, cache_key=key)
     return numba_njit(function, final_function=True, cache=key is not None, nogil=True)
 

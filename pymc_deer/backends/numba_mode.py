@@ -3,8 +3,11 @@
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.compile.mode import get_mode
+from pytensor import config
+from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
+from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
@@ -78,3 +81,24 @@ def _is_strided(matrix: Any) -> bool:
 NUMBA_MODE = get_mode("NUMBA").register(
     (dfs_rewriter(fast_compiling_product, fast_compiling_sum, fast_compiling_fill), _LAST)
 )
+
+
+class LoopLinker(NumbaLinker):
+    """For programs of which a compiled loop consists: to be inlined there.
+
+    It makes a function for Numba and its key on disk, None where it has none. PyTensor's own linker
+    puts two more functions around it, each of which Numba optimises with all that is in it.
+    """
+
+    def fgraph_convert(self, fgraph: Any, **options: Any) -> tuple[Any, str | None]:
+        """See PyTensor's ``JITLinker``."""
+        function, key = numba_funcify_and_cache_key(fgraph, **options)
+        cached = key is not None and config.numba__cache
+        return function, f"{key} fastmath={config.numba__fastmath}" if cached else None
+
+    def jit_compile(self, fn_and_cache: Any) -> Any:
+        """See PyTensor's ``JITLinker``: it is the loop that is compiled."""
+        return fn_and_cache
+
+
+LOOP_MODE = Mode(LoopLinker(), NUMBA_MODE.provided_optimizer)

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from pymc_deer.backends import jax as jax_backend
 from pymc_deer.backends import numba as numba_backend
+from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.batch import BatchMap
 from pymc_deer.density import Density, build_density
 from pymc_deer.examples import correlated_logistic
@@ -85,7 +86,7 @@ def measure(backend: str, n: int, size: int, width: int) -> dict[str, object]:
 
 
 def _numba_runner(program: Program, arguments: list[np.ndarray]) -> Callable[[], object]:
-    function = numba_backend._compile(program)
+    function = numba_backend._function(program, NUMBA_MODE)
 
     def several() -> None:
         for _ in range(PER_CALL):
