@@ -1,0 +1,131 @@
+"""Every command of README and the pages runs: here, or in the test that is named here beside it.
+
+Commands that measure for minutes or hours are asked for help by tests/unit/test_benchmarks.py; what
+they measure with has tests of its own.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_benchmarks import COMMANDS as MEASURING
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_BLOCK = re.compile(r"^```(?:bash|shell)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+_INLINE = re.compile(r"`((?:uv|pip|python)\s[^`]*)`")
+
+INSTALL = "pip install . matplotlib"
+"""What README and Get started begin with."""
+
+EXAMPLE = "pip install uv && uv run python -m pymc_deer"
+TESTS = "pip install uv && uv run pytest"
+
+ELSEWHERE = {
+    TESTS: "tests/unit/test_docs.py::test_ci_runs_the_readme_test_command",
+    "uv run --extra docs sphinx-build -W docs docs/_build": (
+        "tests/unit/test_docs.py::test_the_site_builds_without_warnings"
+    ),
+    "uv run --extra docs --extra notebooks sphinx-build -W -D nb_execution_mode=cache docs"
+    " docs/_build": "tests/unit/test_docs.py::test_with_results_a_page_has_what_its_cells_print",
+    "uv run python -m tests.random_models": (
+        "tests/equivalence/test_random_models.py::test_windows_solve_a_random_model"
+    ),
+}
+
+
+def commands(page: Path) -> list[str]:
+    """Its commands: those in blocks, each block being one script, and those in the text."""
+    text = page.read_text()
+    inline = (" ".join(c.split()) for c in _INLINE.findall(_FENCED.sub("", text)))
+    return [block.strip() for block in _BLOCK.findall(text)] + list(inline)
+
+
+NAMED = {command: page.name for page in PAGES for command in commands(page)}
+"""The last page that has a command, by command."""
+
+INSTALLS = {command for command in NAMED if re.match(r"pip install (?!uv)", command)}
+
+
+def measures(command: str) -> bool:
+    module = re.fullmatch(r"uv run python -m (tests\.benchmarks[.\w]*)[\w\s-]*", command)
+    return module is not None and module[1] in {"tests.benchmarks", *MEASURING}
+
+
+SHORT = sorted(NAMED.keys() - INSTALLS - ELSEWHERE.keys() - {c for c in NAMED if measures(c)})
+"""Those that are run here, in the environment of the tests."""
+
+
+def test_commands_are_found() -> None:
+    assert {INSTALL, EXAMPLE, TESTS} <= {
+        c for c in NAMED if NAMED[c] in ("README.md", "get_started.md")
+    }
+    assert {EXAMPLE} < set(SHORT)
+    assert sum(map(measures, NAMED)) > 10
+
+
+@pytest.mark.parametrize("command", ELSEWHERE)
+def test_what_runs_elsewhere_is_named_and_is_there(command: str) -> None:
+    file, test = ELSEWHERE[command].split("::")
+    assert command in NAMED
+    assert f"def {test}(" in (ROOT / file).read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", SHORT)
+def test_a_short_command_runs(command: str, tmp_path: Path) -> None:
+    # The environment that uv would make is the one that the tests have.
+    script = command.removeprefix("pip install uv && ").removeprefix("uv run ")
+    assert "uv" not in script.split(), "nothing is installed where the tests run"
+    assert run(script, tmp_path, Path(sys.executable).parent)
+
+
+@pytest.mark.slow
+def test_a_newcomer_installs_and_gets_a_picture(tmp_path: Path) -> None:
+    """What Get started says, in an environment that has nothing else."""
+    programs = tmp_path / "environment" / ("Scripts" if os.name == "nt" else "bin")
+    subprocess.run([sys.executable, "-m", "venv", str(programs.parent)], check=True)
+    run(INSTALL, ROOT, programs)
+    page = (ROOT / "docs" / "get_started.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "fit.py").write_text("\n".join(blocks))
+    assert "ess_bulk" in run("python fit.py", tmp_path, programs)
+    assert (tmp_path / "posterior.png").stat().st_size > 0
+    for command in sorted(INSTALLS - {INSTALL}):
+        # CUDA alone is gigabytes: it is enough that there is what is asked for.
+        found = run(
+            command.replace("pip install", "pip install --dry-run --no-deps"), ROOT, programs
+        )
+        assert "does not provide" not in found
+
+
+def test_the_extra_for_gpus_brings_jax_for_gpus() -> None:
+    with (ROOT / "uv.lock").open("rb") as file:
+        packages = {package["name"]: package for package in tomllib.load(file)["package"]}
+    [jax] = packages["pymc-deer"]["optional-dependencies"]["cuda"]
+    [extra] = jax["extra"]
+    wanted = {found["name"] for found in packages["jax"]["optional-dependencies"][extra]}
+    assert {f"jax-{extra}-plugin"} <= wanted <= packages.keys()
+
+
+def run(script: str, folder: Path, programs: Path) -> str:
+    """What the script prints, with the programs of an environment before all others."""
+    variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    variables["PATH"] = f"{programs}{os.pathsep}{variables['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout + done.stderr
