@@ -159,7 +159,7 @@ class Chain:
         if self._solved is None:
             if record.stretch_draws == 0:
                 record.stretch_draws = self._choose_length(tuning, 1) if alone else 1
-            self._solved = self.task(self._stride).solve(params)
+            self._solved = self.task(self.stride).solve(params)
         i = record.handed_out
         x = self._solved.draws[i]
         stats = {name: column[i] for name, column in self._solved.statistics.items()}
@@ -195,7 +195,7 @@ class Chain:
         """
         n_draws = self._choose_length(tuning, calls)
         self.record = duplicate(self.record, stretch_draws=n_draws)
-        return self.task(self._stride)
+        return self.task(self.stride)
 
     @property
     def draws_at_once(self) -> int:
@@ -251,8 +251,8 @@ class Chain:
         return min(limits)
 
     @property
-    def _stride(self) -> int:
-        """Behind warm-up, which learns from all states, only those that are draws are kept."""
+    def stride(self) -> int:
+        """Of how many states one is kept: behind warm-up, which learns from all, only draws are."""
         warmup = self.record.warmup
         one_call = warmup.steps_per_draw <= self.solver.plan.capacity
         return warmup.steps_per_draw if warmup.finished and one_call else 1

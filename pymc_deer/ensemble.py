@@ -17,8 +17,11 @@ from pymc_deer.start import Start
 from pymc_deer.stretch import SolvedStretch
 
 _MOST_NUMBERS = 2**19
-"""Numbers in the states of all chains, 4 MiB, beyond which stretches are not made longer: memory
-holds several arrays as large, and they are long enough to make what lies between them cheap."""
+"""Numbers kept of all chains, 4 MiB, beyond which stretches are not made longer: memory holds
+several times as much, and they are long enough to make what lies between them cheap."""
+
+_PER_TRANSITION = 3
+"""Numbers kept of each transition, beside the states that are."""
 
 
 class Ensemble:
@@ -73,9 +76,10 @@ class Ensemble:
 
     @property
     def _affordable_calls(self) -> int:
-        """Calls of the solver whose states together are few enough to be kept."""
-        of_one = self.solver.plan.capacity * self.solver.density.size * len(self.chains)
-        return max(1, _MOST_NUMBERS // of_one)
+        """Calls of the solver whose results together are few enough to be kept."""
+        of_each = self.solver.density.size / self.chains[0].stride + _PER_TRANSITION
+        of_one = self.solver.plan.capacity * of_each * len(self.chains)
+        return max(1, int(_MOST_NUMBERS / of_one))
 
     def next_stretch(self, params: Sequence[np.ndarray]) -> list[SolvedStretch]:
         """The next draws of all chains, as many of each."""

@@ -88,7 +88,7 @@ def test_a_divergence_between_draws_has_a_place(
             backend="jax", window=1, metric=np.ones(10), steps_per_draw=8, **OPTIONS[sampler]
         )
     points, stats = run(step)
-    monkeypatch.setattr(Chain, "_stride", 1)
+    monkeypatch.setattr(Chain, "stride", 1)
     _, with_all_states = run(step)
     n_between = 0
     for before, mine, its in zip(points[1:], stats[1:], with_all_states[1:], strict=False):
