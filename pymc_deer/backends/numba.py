@@ -146,6 +146,7 @@ class NumbaSolver(Solver):
         return key in self._programs
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
+        at_rest = self._at_rest
         for job in jobs:
             start = job.buffers.state_before(first) if first else job.start
             n, weight = len(job.noise.log_u) - first, job.noise.n_leapfrog[first:].max()
@@ -155,14 +156,8 @@ class NumbaSolver(Solver):
                 for begin, end in calls:
                     self._check_stopped()
                     rows = first, first + begin, first + end, job.buffers.stride
-                    loop(
-                        start,
-                        self._at_rest,
-                        *job.noise,
-                        *rows,
-                        *job.buffers.arrays,
-                        _writeable(inputs),
-                    )
+                    filled = job.buffers.arrays
+                    loop(start, at_rest, *job.noise, *rows, *filled, _writeable(inputs))
             except (NumbaError, NotImplementedError) as error:
                 raise _cannot_compile(error) from error
 

@@ -1,9 +1,10 @@
 """Every command of README and the pages runs: here, or in the test that is named here beside it.
 
-Commands that measure for minutes or hours are asked for help by tests/unit/test_benchmarks.py; what
-they measure with has tests of its own.
+Commands that measure for minutes or hours are asked for help, behind the arguments that the page
+gives them; what they measure with has tests of its own.
 """
 
+import importlib
 import os
 import re
 import subprocess
@@ -13,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_benchmarks import COMMANDS as MEASURING
+from tests.unit.test_docs import DOCS, PYTHON, ROOT
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *DOCS.glob("*.md")]
 
 _BLOCK = re.compile(r"^```(?:bash|shell)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
@@ -48,27 +48,34 @@ def commands(page: Path) -> list[str]:
     return [block.strip() for block in _BLOCK.findall(text)] + list(inline)
 
 
-NAMED = {command: page.name for page in PAGES for command in commands(page)}
-"""The last page that has a command, by command."""
-
+NAMED = {command for page in PAGES for command in commands(page)}
 INSTALLS = {command for command in NAMED if re.match(r"pip install (?!uv)", command)}
 
+_MEASURE = "uv run python -m tests.benchmarks"
+MEASURING = sorted(command for command in NAMED if command.startswith(_MEASURE))
 
-def measures(command: str) -> bool:
-    module = re.fullmatch(r"uv run python -m (tests\.benchmarks[.\w]*)[\w\s-]*", command)
-    return module is not None and module[1] in {"tests.benchmarks", *MEASURING}
-
-
-SHORT = sorted(NAMED.keys() - INSTALLS - ELSEWHERE.keys() - {c for c in NAMED if measures(c)})
+SHORT = sorted(NAMED - INSTALLS - ELSEWHERE.keys() - set(MEASURING))
 """Those that are run here, in the environment of the tests."""
 
 
 def test_commands_are_found() -> None:
-    assert {INSTALL, EXAMPLE, TESTS} <= {
-        c for c in NAMED if NAMED[c] in ("README.md", "get_started.md")
-    }
+    assert {INSTALL, EXAMPLE, TESTS} < NAMED
     assert {EXAMPLE} < set(SHORT)
-    assert sum(map(measures, NAMED)) > 10
+    assert len(MEASURING) > 10
+
+
+@pytest.mark.parametrize("command", MEASURING)
+def test_a_command_that_measures_takes_its_arguments(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, *arguments = command.removeprefix("uv run python -m ").split()
+    monkeypatch.setattr("sys.argv", [module, *arguments, "--help"])
+    # That of a package is its __main__.
+    name = f"{module}.__main__" if module == "tests.benchmarks" else module
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(name).main()
+    assert ended.value.code == 0
+    assert "usage:" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ELSEWHERE)
@@ -93,8 +100,7 @@ def test_a_newcomer_installs_and_gets_a_picture(tmp_path: Path) -> None:
     programs = tmp_path / "environment" / ("Scripts" if os.name == "nt" else "bin")
     subprocess.run([sys.executable, "-m", "venv", str(programs.parent)], check=True)
     run(INSTALL, ROOT, programs)
-    page = (ROOT / "docs" / "get_started.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    blocks = PYTHON.findall((DOCS / "get_started.md").read_text())
     (tmp_path / "fit.py").write_text("\n".join(blocks))
     assert "ess_bulk" in run("python fit.py", tmp_path, programs)
     assert (tmp_path / "posterior.png").stat().st_size > 0
