@@ -257,7 +257,7 @@ class Trials:
 
     def _tape(self, n: int) -> Tape:
         streams = Streams.spawn(np.random.default_rng(1))
-        return streams.tape(n, len(self.pilot.z), self.pilot.tuning, self.solver.spec.noise)
+        return streams.tape(n, len(self.pilot.z), self.pilot.tuning, self.solver.draw_momenta)
 
     def _solve_tape(self, solver: Solver, tape: Tape, curvature: float) -> tuple[float, int, int]:
         tuning = replace(self.pilot.tuning, curvature=curvature)

@@ -16,7 +16,7 @@ from pymc_deer.duplicate import duplicate
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import first_metric
 from pymc_deer.mixing import BatchMeans
-from pymc_deer.noise import Tape, draw_momenta
+from pymc_deer.noise import Tape
 from pymc_deer.start import Start
 from pymc_deer.status import narrowed_window, slow_mixing
 from pymc_deer.stretch import SolvedStretch, Streams, Task
@@ -122,7 +122,7 @@ class Chain:
         if not record.warmup.wants_step_size:
             return
         tuning, rng = record.warmup.tuning, record.streams.start
-        noise = Tape(draw_momenta(rng, 1, len(x), self.solver.spec.noise), np.zeros(1))
+        noise = Tape(self.solver.draw_momenta(rng, 1, len(x)), np.zeros(1))
         z = tuning.metric.to_z(x)
         step_size, direction = tuning.step_size, 0.0
         for _ in range(_STEP_SIZE_TRIALS):
@@ -211,9 +211,9 @@ class Chain:
         record.z = solved.whitened[n - 1].copy()
         record.streams, record.warmup = solved.streams, record.warmup.copy()
         if n < self.record.stretch_draws:
-            streams, source = self.record.streams, self.solver.spec.noise
+            streams, draw = self.record.streams, self.solver.draw_momenta
             n_used, size = n * solved.steps_per_draw, len(record.x)
-            _, record.streams = streams.ahead(n_used, size, solved.tuning, source, sweeps=False)
+            _, record.streams = streams.ahead(n_used, size, solved.tuning, draw, sweeps=False)
             record.streams.probes = solved.streams.probes
         if record.n_tune_left:
             record.n_tune_left = max(0, record.n_tune_left - n)

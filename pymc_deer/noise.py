@@ -13,7 +13,10 @@ import numpy as np
 from pymc_deer.duplicate import duplicate
 
 NoiseSource = Literal["host", "device"]
-"""Where momenta are made: by NumPy for any backend, or by JAX from the keys of a tape."""
+"""Where momenta are made: on the host for any backend, or by JAX from the keys of a tape."""
+
+Draw = Callable[[np.random.Generator, int, int], np.ndarray]
+"""Momenta of transitions, or their keys: from a generator, for how many transitions, and D."""
 
 
 class _NoSeed(np.random.bit_generator.ISeedSequence):
@@ -135,13 +138,14 @@ class Tape:
         return np.full(len(self), step_size) if self.scale is None else step_size * self.scale
 
 
-def draw_momenta(
-    rng: np.random.Generator, n: int, size: int, source: NoiseSource = "host"
-) -> np.ndarray:
-    """The next n rows of momenta, shape (n, D), or their keys, shape (n,)."""
-    if source == "device":
-        return rng.integers(2**64, size=n, dtype=np.uint64)
+def draw_normals(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
+    """The next n rows of momenta, shape (n, D)."""
     return rng.standard_normal((n, size))
+
+
+def draw_keys(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
+    """The next n keys of momenta, shape (n,), whatever D is."""
+    return rng.integers(2**64, size=n, dtype=np.uint64)
 
 
 def draw_log_u(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -154,7 +158,7 @@ def draw_tape(
     uniform: np.random.Generator,
     n: int,
     size: int,
-    source: NoiseSource = "host",
+    draw: Draw = draw_normals,
 ) -> Tape:
     """The next n rows of the tape.
 
@@ -168,7 +172,7 @@ def draw_tape(
         Generators of xi and of log u (minus a standard exponential).
     n, size
         Number of transitions and dimension D.
-    source
-        Where the momenta are made.
+    draw
+        Momenta, or their keys.
     """
-    return Tape(draw_momenta(normal, n, size, source), draw_log_u(uniform, n))
+    return Tape(draw(normal, n, size), draw_log_u(uniform, n))

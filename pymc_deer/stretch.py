@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batches import in_batches
 from pymc_deer.duplicate import duplicate
 from pymc_deer.memory import affordable_rows
-from pymc_deer.noise import NoiseSource, Rows, Tape, draw_log_u, draw_momenta, twin
+from pymc_deer.noise import Draw, Rows, Tape, draw_log_u, draw_normals, twin
 
 _DIVERGENCE = 1000.0
 """Energy error from which a transition counts as divergent, as in PyMC and Stan."""
@@ -40,23 +40,23 @@ class Streams:
         return cls(Rows(normal), Rows(uniform), probes, start, Rows(scale), Rows(length))
 
     def ahead(
-        self, n: int, size: int, tuning: Tuning, source: NoiseSource = "host", *, sweeps: bool
+        self, n: int, size: int, tuning: Tuning, draw: Draw = draw_normals, *, sweeps: bool
     ) -> "tuple[Tape, Streams]":
         """What `tape` gives, and what comes behind it, for a stretch with sweeps or without.
 
         Nothing here moves, whatever the stretch draws of its own.
         """
         after = self.branch(sweeps=sweeps)
-        return after.tape(n, size, tuning, source), after
+        return after.tape(n, size, tuning, draw), after
 
     def branch(self, *, sweeps: bool) -> "Streams":
         """Generators that give the same and leave these where they are, with sweeps or without."""
         # Where there are no sweeps there are no probes; where a chain starts is behind it.
         return duplicate(self, probes=twin(self.probes) if sweeps else self.probes)
 
-    def tape(self, n: int, size: int, tuning: Tuning, source: NoiseSource = "host") -> Tape:
+    def tape(self, n: int, size: int, tuning: Tuning, draw: Draw = draw_normals) -> Tape:
         """The next n rows of the noise tape: step sizes and path lengths vary as tuned."""
-        xi, self.normal = self.normal.take(n, partial(draw_momenta, size=size, source=source), size)
+        xi, self.normal = self.normal.take(n, lambda rng, rows: draw(rng, rows, size), size)
         log_u, self.uniform = self.uniform.take(n, draw_log_u)
         scale = n_leapfrog = None
         if tuning.jitter:
@@ -207,8 +207,8 @@ class Task:
 
     def tapes(self, pieces: Sequence[range]) -> Iterator[Tape]:
         for rows in pieces:
-            source = self.solver.spec.noise
-            yield self._after.tape(len(rows), len(self.start), self.tuning, source)
+            draw = self.solver.draw_momenta
+            yield self._after.tape(len(rows), len(self.start), self.tuning, draw)
 
     @property
     def probe_rng(self) -> np.random.Generator:

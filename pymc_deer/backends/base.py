@@ -24,7 +24,7 @@ from pymc_deer.duplicate import duplicate
 from pymc_deer.jacobian import Rule
 from pymc_deer.memory import available_memory
 from pymc_deer.metric import Metric
-from pymc_deer.noise import Tape, draw_momenta
+from pymc_deer.noise import Draw, Tape, draw_keys, draw_normals
 from pymc_deer.sweep import SweepSpec
 
 _NARROWEST = 8
@@ -113,6 +113,15 @@ class Solver(ABC):
     def batching(self) -> Batching | None:
         """How windows are evaluated; None before the first windowed solve."""
         return self._batchings.get(self.spec.rule)
+
+    @property
+    def draw_momenta(self) -> Draw:
+        """How momenta are made of a chain's generator, or the keys of which the device does."""
+        return draw_keys if self.spec.noise == "device" else self._draw_normals
+
+    def _draw_normals(self, rng: np.random.Generator, n: int, size: int) -> np.ndarray:
+        """Momenta: the same numbers on every backend, by what makes them fastest there."""
+        return draw_normals(rng, n, size)
 
     def with_rule(self, rule: Rule) -> Self:
         """The same solver with another Jacobian rule."""
@@ -304,7 +313,7 @@ class Solver(ABC):
         size = self.density.size
         rng = np.random.default_rng(0)
         # Two states, so that the first call of all sees a true batch; 0 is a key as well.
-        xi = np.zeros_like(draw_momenta(rng, 2, size, self.spec.noise))
+        xi = np.zeros_like(self.draw_momenta(rng, 2, size))
         tape = Tape(xi, np.full(2, -np.inf))
         trajectory = self.solve(z, tape, Tuning(0.0, 1.0, metric), params, rng)
         # The ratio is 1 but for rounding where logp is finite; where it is not, it says so.

@@ -27,6 +27,7 @@ from pymc_deer.backends.placement import ManyDevices, OneDevice
 from pymc_deer.backends.trajectory import Found, Job, Noise, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
+from pymc_deer.noise_numba import FasterOnceMany
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
@@ -73,6 +74,8 @@ class JaxSolver(Solver):
         self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
         self._buffers: Spares[tuple[jax.Array, ...]] = Spares()
         self._tapes: Spares[tuple[np.ndarray, ...]] = Spares()
+        # Numba would be started for it alone.
+        self._normals = FasterOnceMany()
 
     def on_devices(self, placement: ManyDevices) -> Self:
         """The same solver on devices that share its arrays.
@@ -91,6 +94,9 @@ class JaxSolver(Solver):
             _buffers=Spares(),
             _tapes=Spares(),
         )
+
+    def _draw_normals(self, rng: np.random.Generator, n: int, size: int) -> np.ndarray:
+        return self._normals(rng, n, size)
 
     def _solve_piece(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[Found]:
         """See :meth:`Solver._solve_piece`; processes make sure first that they agree."""

@@ -27,6 +27,7 @@ from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.inline_numba import inlined
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.metric import SymbolicMetric
+from pymc_deer.noise_numba import draw_normals
 from pymc_deer.status import BackendError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
@@ -139,6 +140,9 @@ class NumbaSolver(Solver):
         solver = super()._beside(stopped, i)
         solver._n_threads = 1
         return solver
+
+    def _draw_normals(self, rng: np.random.Generator, n: int, size: int) -> np.ndarray:
+        return draw_normals(rng, n, size)
 
     @property
     def _is_compiled(self) -> bool:

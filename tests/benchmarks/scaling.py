@@ -135,7 +135,7 @@ class Problem:
         found = []
         for seed in range(chains):
             rng = np.random.default_rng([7, seed])
-            tape = Streams.spawn(rng).tape(n, self.dimension, self.tuning, solver.spec.noise)
+            tape = Streams.spawn(rng).tape(n, self.dimension, self.tuning, solver.draw_momenta)
             found.append(TapedRequest(rng.normal(size=self.dimension), tape, self.tuning, rng))
         return found
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver
-from pymc_deer.noise import Tape, draw_momenta
+from pymc_deer.noise import Tape, draw_keys
 from tests.equivalence.problems import Problem, problem
 from tests.support import BACKENDS
 
@@ -19,7 +19,7 @@ N = 120
 
 def keyed(tape: Tape) -> Tape:
     """The tape with keys in place of momenta."""
-    return replace(tape, xi=draw_momenta(np.random.default_rng(3), len(tape), 0, "device"))
+    return replace(tape, xi=draw_keys(np.random.default_rng(3), len(tape), 0))
 
 
 def unlocked(tape: Tape, case: Problem) -> Tape:

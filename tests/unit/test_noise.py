@@ -3,7 +3,6 @@
 import copy
 import pickle
 from dataclasses import fields, replace
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from pymc_deer import noise_numba
 from pymc_deer.backends.request import Tuning
 from pymc_deer.metric import identity_metric
-from pymc_deer.noise import NoiseSource, Rows, Tape, draw_tape
+from pymc_deer.noise import Draw, Rows, Tape, draw_keys, draw_normals, draw_tape
 from pymc_deer.stretch import Streams
 
 SIZE = 3
@@ -28,12 +28,12 @@ def generators() -> tuple[np.random.Generator, np.random.Generator]:
 @settings(deadline=None, derandomize=True)
 @given(
     pieces=st.lists(st.integers(0, 40), min_size=1, max_size=8),
-    source=st.sampled_from(get_args(NoiseSource)),
+    draw=st.sampled_from([draw_normals, draw_keys, noise_numba.draw_normals]),
 )
-def test_rows_do_not_depend_on_how_the_tape_is_cut(pieces: list[int], source: NoiseSource) -> None:
-    whole = draw_tape(*generators(), sum(pieces), SIZE, source)
+def test_rows_do_not_depend_on_how_the_tape_is_cut(pieces: list[int], draw: Draw) -> None:
+    whole = draw_tape(*generators(), sum(pieces), SIZE, draw)
     normal, uniform = generators()
-    cut = [draw_tape(normal, uniform, n, SIZE, source) for n in pieces]
+    cut = [draw_tape(normal, uniform, n, SIZE, draw) for n in pieces]
     assert_array_equal(np.concatenate([t.xi for t in cut]), whole.xi)
     assert_array_equal(np.concatenate([t.log_u for t in cut]), whole.log_u)
 
@@ -144,3 +144,28 @@ def test_a_stored_block_is_no_part_of_the_state() -> None:
     """It is drawn again: states stay small."""
     _, behind = Streams.spawn(np.random.default_rng(5)).ahead(4, SIZE, STILL, sweeps=False)
     assert len(pickle.dumps(behind)) < 10_000
+
+
+@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox])
+def test_numba_draws_the_normals_of_numpy(kind: type[np.random.BitGenerator]) -> None:
+    """Far tails and what the generator gives next included."""
+    mine, its = (np.random.Generator(kind(7)) for _ in range(2))
+    rows = noise_numba.draw_normals(mine, 300_000, SIZE)
+    assert np.abs(rows).max() > 4.5
+    assert_array_equal(rows, draw_normals(its, 300_000, SIZE))
+    assert mine.random() == its.random()
+
+
+def test_numba_takes_over_once_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
+        asked.append(n)
+        return draw_normals(rng, n, size)
+
+    monkeypatch.setattr(noise_numba, "draw_normals", counted)
+    monkeypatch.setattr(noise_numba, "_MANY", 10 * SIZE)
+    draw, rng = noise_numba.FasterOnceMany(), np.random.default_rng(3)
+    rows = [draw(rng, n, SIZE) for n in (4, 5, 3, 2)]
+    assert asked == [3, 2]
+    assert_array_equal(np.concatenate(rows), draw_normals(np.random.default_rng(3), 14, SIZE))
