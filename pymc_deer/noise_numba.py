@@ -12,7 +12,7 @@ from pytensor import config
 from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_deer import noise
+from pymc_deer.noise import draw_normals as draw_by_numpy
 
 _MANY = 2**26
 """Numbers by which NumPy has taken about as long as Numba takes to start and to compile: half a
@@ -43,7 +43,7 @@ class FasterOnceMany:
     def __call__(self, rng: np.random.Generator, n: int, size: int) -> np.ndarray:
         """See :func:`draw_normals`."""
         self._drawn += n * size
-        draw = noise.draw_normals if self._drawn < _MANY else draw_normals
+        draw = draw_by_numpy if self._drawn < _MANY else draw_normals
         return draw(rng, n, size)
 
 
