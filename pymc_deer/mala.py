@@ -69,8 +69,8 @@ class DeerMALA(DeerStep):
         sweeps no longer pay on any device; with ``window="auto"`` 1.5 times the sweeps at which
         the window would be no faster than single steps.
     noise
-        Where the momenta of the tape are made. ``"host"``: by NumPy, the same for all backends,
-        devices and dtypes. ``"device"``: by JAX where the chain runs, from a key for each
+        Where the momenta of the tape are made. ``"host"``: NumPy's numbers, the same for all
+        backends, devices and dtypes. ``"device"``: by JAX where the chain runs, from a key for each
         transition, so that millions of parameters neither fill the host's memory nor wait for it;
         a seed then gives other draws than on the host. ``"auto"`` is the device where that is a
         GPU.

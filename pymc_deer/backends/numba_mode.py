@@ -16,9 +16,14 @@ from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
 
 from pymc_deer.matmul import MatrixProduct
 from pymc_deer.scan import affine_scan
+from pymc_deer.vector_math import CALLED, VECTOR_OPS
+from pymc_deer.vector_math_numba import has_variants
 
 _LAST = 1000.0
 """Position behind all of PyTensor's rewrites, which know its own Ops alone."""
+
+_BEFORE_FUSION = 48.5
+"""Position behind the rewrites that look for functions, before those that fuse them."""
 
 _FLOATS = ("float32", "float64")
 
@@ -59,6 +64,19 @@ def fast_compiling_fill(fgraph: Any, node: Any) -> list[Any] | None:
     return [node.op(pt.expand_dims(value, 0), *shape)] if value.ndim == 0 and shape else None
 
 
+@node_rewriter([Elemwise])
+def vectorised_functions(fgraph: Any, node: Any) -> list[Any] | None:
+    """Put an Op in place of an elementary function that has variants for vectors."""
+    op, [output] = node.op.scalar_op, node.outputs
+    ours = VECTOR_OPS.get(type(op))
+    dtypes = {variable.type.dtype for variable in (*node.inputs, output)}
+    if ours is None or len(dtypes) > 1 or not dtypes <= set(_FLOATS):
+        return None
+    if not all(map(has_variants, CALLED[type(op)])):
+        return None
+    return Elemwise(ours(op.output_types_preference, name=op.name)).make_node(*node.inputs).outputs
+
+
 def _is_vector(matrix: Any) -> bool:
     """Whether to read the other operand takes as long as the product."""
     return 1 in matrix.type.shape
@@ -79,7 +97,8 @@ def _is_strided(matrix: Any) -> bool:
 
 
 NUMBA_MODE = get_mode("NUMBA").register(
-    (dfs_rewriter(fast_compiling_product, fast_compiling_sum, fast_compiling_fill), _LAST)
+    (dfs_rewriter(vectorised_functions), _BEFORE_FUSION),
+    (dfs_rewriter(fast_compiling_product, fast_compiling_sum, fast_compiling_fill), _LAST),
 )
 
 
