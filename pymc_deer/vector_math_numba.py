@@ -26,6 +26,9 @@ from pymc_deer.vector_math import CALLED, VECTOR_OPS
 
 _LIBRARY = "libmvec.so.1"
 
+_VERSION = 1
+"""Of what is compiled, in its name on disk."""
+
 _BYTES = {"b": 16, "d": 32, "e": 64}
 _FEATURES = {"b": "+sse2", "d": "+avx2", "e": "+avx512f"}
 """Vectors that variants take, and what a processor must have, by their letters in names."""
@@ -112,15 +115,16 @@ def _compiled(name: str) -> Callable[..., Any]:
 _COMPILED = {name: _compiled(name) for names in CALLED.values() for name in names}
 _exp, _log1p = _COMPILED["exp"], _COMPILED["log1p"]
 
-# Numbers of float32 take the type of what they meet.
+# Numbers of float32 take the type of what they meet. There are no branches: they keep a loop from
+# being vectorised.
 
 
 def _sigmoid(x: Any) -> Any:
-    return np.float32(1) / (np.float32(1) + _exp(-x))
+    # Numba's own division raises an error where it is by 0, by a branch.
+    return np.divide(np.float32(1), np.float32(1) + _exp(-x))
 
 
 def _softplus(x: Any) -> Any:
-    # Without branches, which keep a loop from being vectorised.
     return max(x, np.float32(0)) + _log1p(_exp(-abs(x)))
 
 
@@ -131,7 +135,7 @@ def _function(op: type[ScalarOp]) -> Callable[..., Any]:
 
 
 def _register(op: type[ScalarOp], ours: type[ScalarOp]) -> None:
-    key = sha256(f"{ours} {_LIBRARY}".encode()).hexdigest()
+    key = sha256(f"{ours} {_VERSION}".encode()).hexdigest()
 
     @register_funcify_and_cache_key(ours)
     def numba_funcify_vector_op(_: ScalarOp, node: object = None, **kwargs: object) -> Any:
