@@ -22,13 +22,12 @@ from pymc.pytensorf import rewrite_pregrad
 from pymc.vartypes import continuous_types
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType, discrete_dtypes
 
+from pymc_deer.constants import folded, lifted
 from pymc_deer.derivatives import HvpFunction, automatic_hvp, gradient
 from pymc_deer.logistic import evaluated_once
 from pymc_deer.precision import added_in_float64
@@ -36,13 +35,6 @@ from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
 Point = Mapping[str, np.ndarray]
-
-_LIFTED_INDICES = 4096
-"""Indices are constants of the graph, on which backends specialise, up to this many."""
-
-_LIFTED_SIZE = 64
-"""Constants of at least this many elements become inputs: compiled code then serves every data
-set of the same shape, and neither XLA nor LLVM has to digest megabytes of literals."""
 
 
 @dataclass(frozen=True)
@@ -273,10 +265,10 @@ def build_density(
     # Static shapes become constants: vectorize_graph loses what follows from them, and JAX
     # cannot trace a shape computed in the graph.
     logp, dlogp = rewrite_graph([logp, dlogp], include=("ShapeOpt", "canonicalize"))
-    logp, dlogp, lifted = _lift_constants(logp, dlogp)
+    [logp, dlogp], large = lifted(folded([logp, dlogp]))
     dlogp = pt.specify_shape(dlogp, (layout.size,)) if dlogp.type.shape == (None,) else dlogp
 
-    params = [(p, origin) for _, p, origin in sources] + lifted
+    params = [(p, origin) for _, p, origin in sources] + large
     used = set(ancestors([logp, dlogp]))
     params = [(p, origin) for p, origin in params if p in used]
     return Density(
@@ -330,29 +322,3 @@ def _graph_inputs(
 
 def _ravel(variables: Sequence[Tensor], dtype: str) -> Tensor:
     return pt.concatenate([v.ravel().astype(dtype) for v in variables])
-
-
-def _lift_constants(
-    logp: Tensor, dlogp: Tensor
-) -> tuple[Tensor, Tensor, list[tuple[Tensor, Constant]]]:
-    """Turn large constants into inputs.
-
-    Short indices and masks stay: backends specialise on them, and JAX must know a mask to trace it.
-    """
-    graph = FunctionGraph(outputs=[logp, dlogp], clone=False)
-
-    def liftable(var: Tensor) -> bool:
-        if not isinstance(var, Constant) or not isinstance(var.type, TensorType):
-            return False
-        if var.data.size < _LIFTED_SIZE or var.type.dtype == "bool":
-            return False
-        clients = [node.op for node, _ in graph.clients[var] if not isinstance(node, str)]
-        elementwise = all(isinstance(op, Elemwise) for op in clients)
-        return elementwise or "float" in var.type.dtype or var.data.size >= _LIFTED_INDICES
-
-    constants = [v for v in graph.variables if liftable(v)]
-    constants.sort(key=lambda v: graph.toposort().index(graph.clients[v][0][0]))
-    inputs = (c.type.clone(shape=c.data.shape)(f"constant_{i}") for i, c in enumerate(constants))
-    lifted = list(zip(inputs, constants, strict=True))
-    logp, dlogp = graph_replace([logp, dlogp], {c: v for v, c in lifted}, strict=False)
-    return logp, dlogp, lifted

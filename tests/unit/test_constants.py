@@ -1,0 +1,71 @@
+"""What follows from constants alone is computed once."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.testing import assert_allclose
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Sin
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_deer.constants import folded, lifted
+from pymc_deer.density import build_density
+
+DATA = np.linspace(0.0, 1.0, 200)
+
+
+def scalar_ops(outputs: Any) -> list[type]:
+    nodes = FunctionGraph(outputs=list(outputs)).apply_nodes
+    return [type(node.op.scalar_op) for node in nodes if isinstance(node.op, Elemwise)]
+
+
+def test_what_is_computed_from_a_filled_array_is_folded() -> None:
+    x = pt.vector("x", shape=(200,))
+    filled = pt.alloc(pt.constant(DATA[:, None]), 200, 3)
+    [out] = folded([x * pt.sin(filled + 1.0)[:, 1]])
+    assert scalar_ops([out]).count(Sin) == 0
+    assert_allclose(out.eval({x: np.full(200, 2.0)}), 2 * np.sin(DATA + 1.0), rtol=1e-15)
+
+
+def test_what_is_filled_for_something_unknown_stays() -> None:
+    x = pt.vector("x", shape=(3,))
+    [out] = folded([pt.alloc(pt.constant(2.0), 3) * x])
+    [node] = [n for n in FunctionGraph(outputs=[out]).apply_nodes if isinstance(n.op, Alloc)]
+    assert node.outputs[0].type.shape == (3,)
+    assert_allclose(out.eval({x: [1.0, 2.0, 3.0]}), [2.0, 4.0, 6.0])
+
+
+def test_a_known_output_is_folded_and_an_unknown_one_is_left_alone() -> None:
+    x = pt.scalar("x")
+    known, unknown = folded([pt.exp(pt.alloc(pt.constant(1.0), 2)), pt.exp(x)])
+    assert_allclose(known.data, np.exp([1.0, 1.0]))
+    assert x in ancestors([unknown])
+
+
+def test_large_constants_become_inputs_and_short_indices_stay() -> None:
+    x, index = pt.vector("x", shape=(5,)), np.arange(100) % 5
+    [out], pairs = lifted([(x[index] - pt.constant(DATA[:100])).sum()])
+    [(variable, value)] = pairs
+    assert_allclose(value.data, DATA[:100])
+    assert variable in ancestors([out])
+    expected = (np.arange(5.0)[index] - DATA[:100]).sum()
+    assert_allclose(out.eval({x: np.arange(5.0), variable: DATA[:100]}), expected)
+
+
+def test_basis_functions_of_a_gaussian_process_are_no_work_of_a_gradient() -> None:
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        gp = pm.gp.HSGP(m=[15], c=1.5, cov_func=scale**2 * pm.gp.cov.ExpQuad(1, ls=0.3))
+        pm.Normal("y", gp.prior("f", X=DATA[:, None]), 1.0, observed=np.cos(DATA))
+    density = build_density(model)
+    assert scalar_ops([density.logp, density.dlogp]).count(Sin) == 0
+    point = np.random.default_rng(0).normal(size=density.size)
+    used = set(ancestors([density.logp]))
+    pairs = zip(density.params, density.param_values({}), strict=True)
+    values = {param: value for param, value in pairs if param in used}
+    found = density.logp.eval({density.x: point, **values})
+    assert_allclose(found, model.compile_logp()(density.layout.unravel(point)), rtol=1e-12)
