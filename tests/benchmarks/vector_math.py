@@ -1,0 +1,84 @@
+"""Functions of several numbers at once: ``uv run python -m tests.benchmarks.vector_math``.
+
+Models step by step on Numba, whose loops call the C library's exponentials, logarithms and the like
+for several numbers at once; and the same transitions where they call them for one, as PyTensor has
+them. Interleaved pairs, noise drawn beforehand; then normals as NumPy and as Numba draws them. The
+rows go to ``docs/benchmarks/vector_math.json``.
+"""
+
+from collections.abc import Callable, Iterator
+from unittest.mock import patch
+
+import numpy as np
+
+from pymc_deer import noise, noise_numba
+from pymc_deer.backends import make_solver, numba_mode
+from pymc_deer.backends.request import TapedRequest
+from pymc_deer.calibration import window_plan
+from pymc_deer.stretch import Streams
+from pymc_deer.sweep import SweepSpec
+from tests.benchmarks.measure import Warmed, paired_ratio, take_no_options, warm_up, write
+from tests.benchmarks.windows import BUILDS
+
+MODELS = (
+    *("eight_schools", "radon", "stochastic_volatility", "german_credit", "horseshoe"),
+    *("item_response", "student_t_regression", "negative_binomial_regression", "hsgp_regression"),
+    *("ordered_logistic", "marginal_mixture", "logistic_10k"),
+)
+SECONDS = 0.1
+REPEATS = 9
+NORMALS = (4096, 10)
+
+
+def chain(case: Warmed) -> Callable[[int], Callable[[], object]]:
+    """The model's chain step by step, compiled: what runs so many transitions of it."""
+    density, kind = case.density, case.tuning.metric.kind
+    plan = window_plan(1, None, 1e-6, density)
+    solver = make_solver("numba", density, SweepSpec(kind, "secant"), plan)
+
+    def of_length(n: int) -> Callable[[], object]:
+        tape = Streams.spawn(np.random.default_rng(0)).tape(n, density.size, case.tuning)
+        request = TapedRequest(case.z, tape, case.tuning, np.random.default_rng(0))
+        return lambda: solver.run(request, case.params)
+
+    of_length(2)()
+    return of_length
+
+
+def rows() -> Iterator[dict[str, object]]:
+    """Each model; then normals."""
+    for name in MODELS:
+        case = warm_up(BUILDS[name]())
+        vectors = chain(case)
+        with patch.object(numba_mode, "has_variants", lambda _: False):
+            scalars = chain(case)
+        _, _, seconds = paired_ratio(scalars(100), vectors(100), 1)
+        n = max(10, int(100 * SECONDS / seconds))
+        yield row(name, n, *paired_ratio(scalars(n), vectors(n), REPEATS))
+    rng = np.random.default_rng(0)
+    times = paired_ratio(
+        lambda: noise.draw_normals(rng, *NORMALS),
+        lambda: noise_numba.draw_normals(rng, *NORMALS),
+        100 * REPEATS,
+    )
+    yield row("a normal number", int(np.prod(NORMALS)), *times)
+
+
+def row(what: str, n: int, ratio: float, before: float, now: float) -> dict[str, object]:
+    """Of n transitions, or of as many numbers."""
+    return {
+        "what": what,
+        "microseconds_one_by_one": float(f"{1e6 * before / n:.3g}"),
+        "microseconds": float(f"{1e6 * now / n:.3g}"),
+        "speed_up": round(ratio, 2),
+    }
+
+
+def main() -> None:
+    """Measure every model."""
+    take_no_options(__doc__)
+    write("vector_math", rows())
+
+
+if __name__ == "__main__":
+    main()
