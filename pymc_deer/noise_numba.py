@@ -14,10 +14,6 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_deer.noise import draw_normals as draw_by_numpy
 
-_MANY = 2**26
-"""Numbers by which NumPy has taken about as long as Numba takes to start and to compile: half a
-second, or one."""
-
 _FILL = """
 def fill(rng, numbers):
     for i in range(len(numbers)):
@@ -35,15 +31,21 @@ def draw_normals(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
 
 
 class FasterOnceMany:
-    """Draws normals as NumPy does, and by Numba when there have been so many that it pays."""
+    """Draws normals as NumPy does, and by Numba when there have been so many that it pays.
 
-    def __init__(self) -> None:
-        self._drawn = 0
+    Parameters
+    ----------
+    many
+        Numbers from which it does.
+    """
+
+    def __init__(self, many: int) -> None:
+        self._left = many
 
     def __call__(self, rng: np.random.Generator, n: int, size: int) -> np.ndarray:
         """See :func:`draw_normals`."""
-        self._drawn += n * size
-        draw = draw_by_numpy if self._drawn < _MANY else draw_normals
+        self._left -= n * size
+        draw = draw_by_numpy if self._left > 0 else draw_normals
         return draw(rng, n, size)
 
 

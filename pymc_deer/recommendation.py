@@ -96,7 +96,7 @@ def recommend(
     if discrete:
         return " ".join([_beside_other_steps(single, discrete), _precision(single, work, dtype)])
     if wide is None or _speed(wide) < WORTH_LEAVING * _speed(single):
-        parts = [_step_by_step(single, costs), *_beside(single, wide), *_on_a_gpu(single, costs)]
+        parts = [_step_by_step(single), *_beside(single, wide), *_on_a_gpu(single, costs)]
         return " ".join([*parts, _precision(single, work, dtype)])
     widest = max(c.window for c in costs if c.backend == wide.backend and c.is_measured)
     parts = [_in_windows(single, wide), _precision(wide, work, dtype)]
@@ -120,25 +120,14 @@ def _in_windows(single: WindowCost, wide: WindowCost) -> str:
     )
 
 
-def _step_by_step(single: WindowCost, costs: Sequence[WindowCost]) -> str:
-    """Whether the chain step by step or NUTS, of which docs/hmc.md has the measurements.
-
-    nutpie, PyMC's NUTS where it is installed, runs on Numba, and for each gradient makes about as
-    many effective draws as `DeerHMC`. So it is to be beaten where JAX is faster than Numba.
-    """
-    call = f"pymc_deer.sample(kernel='hmc', backend={single.backend!r}, window=1)"
-    backends = {c.backend for c in costs if c.window == 1 and c.is_measured}
-    if single.device == CPU and single.backend == "numba" and "jax" in backends:
-        choice = (
-            "Take plain NUTS, pm.sample(): no window is faster than the chain step by step, which "
-            "is fastest on Numba, and there nutpie's NUTS is as good or better. To stay with "
-            f"pymc_deer, take {call}."
-        )
-    else:
-        choice = (
-            f"Take {call} on {single.device}: no window is faster than the chain step by step. "
-            "docs/hmc.md compares it with plain NUTS, pm.sample()."
-        )
+def _step_by_step(single: WindowCost) -> str:
+    """The chain step by step, and when NUTS, of which docs/hmc.md has the measurements."""
+    choice = (
+        f"Take pymc_deer.sample(kernel='hmc', backend={single.backend!r}, window=1) on "
+        f"{single.device}: no window is faster than the chain step by step. Where R-hat stays "
+        "above 1.01, as on funnels, plain NUTS, pm.sample(), is the better choice: it finds the "
+        "length of each path anew. docs/hmc.md compares the two."
+    )
     if single.device == CPU and single.gradient_us < PYTHON_US:
         choice += (
             f" pm.sample(step=DeerHMC()) adds the {PYTHON_US:.0f} microseconds or so that a step "

@@ -31,6 +31,9 @@ from pymc_deer.noise_numba import FasterOnceMany
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
+_MANY_NORMALS = 2**26
+"""Normals that take NumPy half a second, as long as Numba takes to start for them alone."""
+
 
 class Spares[T]:
     """Arrays that calls leave for later ones of as many chains and rows.
@@ -74,8 +77,7 @@ class JaxSolver(Solver):
         self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
         self._buffers: Spares[tuple[jax.Array, ...]] = Spares()
         self._tapes: Spares[tuple[np.ndarray, ...]] = Spares()
-        # Numba would be started for it alone.
-        self._normals = FasterOnceMany()
+        self._normals = FasterOnceMany(_MANY_NORMALS)
 
     def on_devices(self, placement: ManyDevices) -> Self:
         """The same solver on devices that share its arrays.

@@ -164,8 +164,7 @@ def test_numba_takes_over_once_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
         return draw_normals(rng, n, size)
 
     monkeypatch.setattr(noise_numba, "draw_normals", counted)
-    monkeypatch.setattr(noise_numba, "_MANY", 10 * SIZE)
-    draw, rng = noise_numba.FasterOnceMany(), np.random.default_rng(3)
+    draw, rng = noise_numba.FasterOnceMany(10 * SIZE), np.random.default_rng(3)
     rows = [draw(rng, n, SIZE) for n in (4, 5, 3, 2)]
     assert asked == [3, 2]
     assert_array_equal(np.concatenate(rows), draw_normals(np.random.default_rng(3), 14, SIZE))
