@@ -30,7 +30,8 @@ from pymc_deer.typing import Tensor
 
 FUNCTION_COST = 20
 """Operations that a transcendental function of one number counts as: an exponential takes a
-compiled loop of Numba about as long as so many multiplications, a logarithm twice as long."""
+compiled loop about as long as so many multiplications, a logarithm twice as long, where it is
+called for one number at a time, and a third of it for several."""
 
 _PLAIN = (
     *(ps.Add, ps.Sub, ps.Mul, ps.TrueDiv, ps.IntDiv, ps.Mod, ps.Neg, ps.Abs, ps.Sign, ps.Sqr),

@@ -29,14 +29,14 @@ whatever else it does: it may sample half as fast as Numba, in a fraction of a s
 in seconds where Numba takes up to a minute."""
 
 _PER_FUNCTION = 8
-"""Such numbers for each exponential, logarithm or the like, beyond which Numba is the faster on a
-CPU. XLA takes the former one by one, and computes several of the latter at once."""
+"""Such numbers for each exponential, logarithm or the like, beyond which Numba is so much faster on
+a CPU that it is worth its compilation: XLA takes them one by one."""
 
 
 class _InOneProcess(DeerStep):
     """A step whose chains run in this process, so that JAX may run them.
 
-    On a CPU it compiles in seconds, and its exponentials and logarithms are vectorised.
+    On a CPU it compiles in seconds.
     """
 
     def _resolved_backend(self, name: BackendName) -> BackendName:
