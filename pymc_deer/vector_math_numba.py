@@ -119,27 +119,27 @@ _exp, _log1p = _COMPILED["exp"], _COMPILED["log1p"]
 # being vectorised.
 
 
+@numba_njit
 def _sigmoid(x: Any) -> Any:
     # Numba's own division raises an error where it is by 0, by a branch.
     return np.divide(np.float32(1), np.float32(1) + _exp(-x))
 
 
+@numba_njit
 def _softplus(x: Any) -> Any:
     return max(x, np.float32(0)) + _log1p(_exp(-abs(x)))
 
 
-def _function(op: type[ScalarOp]) -> Callable[..., Any]:
-    """What Numba calls for an Op of PyTensor."""
-    composed = {Sigmoid: _sigmoid, Softplus: _softplus}
-    return numba_njit(composed[op]) if op in composed else _COMPILED[CALLED[op][0]]
+_COMPOSED: dict[type[ScalarOp], Callable[..., Any]] = {Sigmoid: _sigmoid, Softplus: _softplus}
 
 
 def _register(op: type[ScalarOp], ours: type[ScalarOp]) -> None:
+    function = _COMPOSED.get(op) or _COMPILED[CALLED[op][0]]
     key = sha256(f"{ours} {_VERSION}".encode()).hexdigest()
 
     @register_funcify_and_cache_key(ours)
     def numba_funcify_vector_op(_: ScalarOp, node: object = None, **kwargs: object) -> Any:
-        return _function(op), key
+        return function, key
 
 
 for _op, _ours in VECTOR_OPS.items():

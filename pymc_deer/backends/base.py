@@ -24,7 +24,8 @@ from pymc_deer.duplicate import duplicate
 from pymc_deer.jacobian import Rule
 from pymc_deer.memory import available_memory
 from pymc_deer.metric import Metric
-from pymc_deer.noise import Draw, Tape, draw_keys, draw_normals
+from pymc_deer.noise import Draw, Tape, draw_keys
+from pymc_deer.noise_numba import FasterOnceMany
 from pymc_deer.sweep import SweepSpec
 
 _NARROWEST = 8
@@ -92,6 +93,8 @@ class Solver(ABC):
     """Rules that ``jacobian="auto"`` chooses from."""
     pace_kind: type[Pace] = Pace
     """How solves are cut into calls."""
+    many_normals: int
+    """Normals from which Numba draws them: the same numbers on every backend."""
     _stopped: Event | None = None
     _cores: int | None = None
 
@@ -102,6 +105,7 @@ class Solver(ABC):
         self.threads = Threads()
         self._programs: dict[Hashable, Any] = {}
         self._compiling = OneAtATime()
+        self._normals = FasterOnceMany(self.many_normals)
         self._batchings: dict[Hashable, Batching] = {}
         self._cast: dict[str, tuple[Metric, tuple[np.ndarray, ...]]] = {}
         self._paces: dict[Hashable, Pace] = defaultdict(Pace)
@@ -117,11 +121,7 @@ class Solver(ABC):
     @property
     def draw_momenta(self) -> Draw:
         """How momenta are made of a chain's generator, or the keys of which the device does."""
-        return draw_keys if self.spec.noise == "device" else self._draw_normals
-
-    def _draw_normals(self, rng: np.random.Generator, n: int, size: int) -> np.ndarray:
-        """Momenta: the same numbers on every backend, by what makes them fastest there."""
-        return draw_normals(rng, n, size)
+        return draw_keys if self.spec.noise == "device" else self._normals
 
     def with_rule(self, rule: Rule) -> Self:
         """The same solver with another Jacobian rule."""

@@ -27,12 +27,8 @@ from pymc_deer.backends.placement import ManyDevices, OneDevice
 from pymc_deer.backends.trajectory import Found, Job, Noise, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
-from pymc_deer.noise_numba import FasterOnceMany
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
-
-_MANY_NORMALS = 2**26
-"""Normals that take NumPy half a second, as long as Numba takes to start for them alone."""
 
 
 class Spares[T]:
@@ -69,6 +65,8 @@ class JaxSolver(Solver):
     """
 
     name = "jax"
+    # They take NumPy half a second, as long as Numba takes to start for them alone.
+    many_normals = 2**26
     placement: OneDevice = OneDevice()
     _jax_process: ClassVar[int | None] = None
 
@@ -77,7 +75,6 @@ class JaxSolver(Solver):
         self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
         self._buffers: Spares[tuple[jax.Array, ...]] = Spares()
         self._tapes: Spares[tuple[np.ndarray, ...]] = Spares()
-        self._normals = FasterOnceMany(_MANY_NORMALS)
 
     def on_devices(self, placement: ManyDevices) -> Self:
         """The same solver on devices that share its arrays.
@@ -96,9 +93,6 @@ class JaxSolver(Solver):
             _buffers=Spares(),
             _tapes=Spares(),
         )
-
-    def _draw_normals(self, rng: np.random.Generator, n: int, size: int) -> np.ndarray:
-        return self._normals(rng, n, size)
 
     def _solve_piece(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[Found]:
         """See :meth:`Solver._solve_piece`; processes make sure first that they agree."""

@@ -27,7 +27,6 @@ from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.inline_numba import inlined
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.metric import SymbolicMetric
-from pymc_deer.noise_numba import FasterOnceMany
 from pymc_deer.status import BackendError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
@@ -38,10 +37,6 @@ for the matrix products to be efficient (measured flat between 16 and 128)."""
 _THREADED_WORK = 200_000
 """Numbers a sweep reads, window times data size, from which threads are used. Below it the sweep
 is over before the threads have met, and spinning threads take the cores from other chains."""
-
-_MANY_NORMALS = 2**20
-"""Normals from which Numba draws them: to load its loop takes as long as NumPy takes for these, and
-where it is not yet on disk, it is not to be compiled before the first draw."""
 
 # Numba compiles these loops over rows in a third of the time of assignments to them, which check
 # shapes.
@@ -126,11 +121,10 @@ class NumbaSolver(Solver):
     name = "numba"
     # Another rule would take Numba half a minute to compile, more than it is likely to save.
     trial_rules = ("secant",)
+    # To load the loop takes as long as NumPy takes for these, and where it is not yet on disk, it
+    # is not to be compiled before the first draw.
+    many_normals = 2**20
     _n_threads = 1
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._normals = FasterOnceMany(_MANY_NORMALS)
 
     def solve_together(
         self, chains: Sequence[Request], params: Sequence[np.ndarray], at_once: int
@@ -148,9 +142,6 @@ class NumbaSolver(Solver):
         solver = super()._beside(stopped, i)
         solver._n_threads = 1
         return solver
-
-    def _draw_normals(self, rng: np.random.Generator, n: int, size: int) -> np.ndarray:
-        return self._normals(rng, n, size)
 
     @property
     def _is_compiled(self) -> bool:

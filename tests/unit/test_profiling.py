@@ -143,6 +143,11 @@ def test_others_stay_step_by_step_where_no_window_pays(us: float) -> None:
     assert ("spends in Python" in text) == (us == SMALL)
 
 
+def test_numba_alone_is_taken_step_by_step() -> None:
+    text = recommend([single(), wide(1.0, "numba")], ELEMENTWISE, "float64")
+    assert text.startswith("Take pymc_deer.sample(kernel='hmc', backend='numba', window=1) on cpu")
+
+
 @pytest.mark.parametrize(("gain", "chosen"), [(1.05, "window=1"), (1.2, "window=64")])
 def test_a_window_must_beat_the_clocks_noise(gain: float, chosen: str) -> None:
     text = recommend([single(), wide(gain * 1e6 / LARGE)], ELEMENTWISE, "float64")
