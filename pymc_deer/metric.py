@@ -148,11 +148,16 @@ class SymbolicMetric(_Whitening):
     def params(self) -> list[Tensor]:
         return list(self.arrays)
 
+    def scale(self, z: Any) -> Any:
+        """L z: a direction in x."""
+        if self.kind == "dense" and z.ndim == 1 and not _is_thin(self.factor):
+            # The matrix as it lies: for each product with a transposed one, XLA makes a copy.
+            return self.factor.dot(z)
+        return super().scale(z)
+
     @staticmethod
     def _rows(rows: Any, matrix: Any) -> Any:
-        # A single row times a small or thin matrix: BLAS takes half a microsecond to begin.
-        thin = None in matrix.type.shape or matrix.type.shape[0] <= _SMALL
-        if rows.ndim == 1 and thin:
+        if rows.ndim == 1 and _is_thin(matrix):
             return pt.sum(matrix * rows[:, None], axis=0)
         return _Whitening._rows(rows, matrix)
 
@@ -176,3 +181,8 @@ class SymbolicMetric(_Whitening):
             return self.pull_back(hvp(self.mu + self.scale(z), self.scale(probes)))
 
         return whitened
+
+
+def _is_thin(matrix: Tensor) -> bool:
+    """Whether BLAS, which takes half a microsecond to begin, is no faster for a single row."""
+    return None in matrix.type.shape or matrix.type.shape[0] <= _SMALL

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -127,3 +128,20 @@ def test_probes_pass_a_low_rank_metric_without_directions() -> None:
     probes = np.random.default_rng(0).normal(size=(4, 2, 3))
     np.testing.assert_allclose(metric.scale(probes), probes)
     np.testing.assert_allclose(metric.pull_back(probes), probes)
+
+
+def test_a_large_matrix_is_not_copied_for_a_single_state() -> None:
+    size = 80
+    symbolic = SymbolicMetric.of("dense", size, "float64")
+    z, dlogp = pt.vector("z", shape=(size,)), pt.vector("dlogp", shape=(size,))
+    outputs = [symbolic.scale(z), symbolic.pull_back(dlogp)]
+    function: Any = pytensor.function([symbolic.factor, z, dlogp], outputs, mode="JAX")
+    rng = np.random.default_rng(0)
+    factor, states = np.tril(rng.normal(size=(size, size))), rng.normal(size=(2, size))
+    moved, pulled = function(factor, *states)
+    assert_allclose(moved, factor @ states[0], rtol=1e-12)
+    assert_allclose(pulled, factor.T @ states[1], rtol=1e-12)
+    with jax.enable_x64(True):
+        compiled = jax.jit(function.vm.jit_fn).lower(factor, *states).compile().as_text()
+    assert f"f64[{size},{size}]" in compiled
+    assert "transpose(" not in compiled
