@@ -59,7 +59,7 @@ class _Whitening:
     def scale(self, z: Any) -> Any:
         """L z: a direction in x."""
         if self.kind == "dense":
-            return self._rows(z, self.factor.T)
+            return self._rows_transposed(z, self.factor)
         return self._along_vectors(z, self.weights) * self.factor
 
     def pull_back(self, dlogp: Any) -> Any:
@@ -73,7 +73,12 @@ class _Whitening:
         if self.vectors is None:
             return rows
         along = self._rows(rows, self.vectors) * weights
-        return rows + self._rows(along, self.vectors.T)
+        return rows + self._rows_transposed(along, self.vectors)
+
+    @classmethod
+    def _rows_transposed(cls, rows: Any, matrix: Any) -> Any:
+        """Each row of (..., D) times the transpose of a matrix."""
+        return cls._rows(rows, matrix.T)
 
     @staticmethod
     def _rows(rows: Any, matrix: Any) -> Any:
@@ -148,16 +153,16 @@ class SymbolicMetric(_Whitening):
     def params(self) -> list[Tensor]:
         return list(self.arrays)
 
-    def scale(self, z: Any) -> Any:
-        """L z: a direction in x."""
-        if self.kind == "dense" and z.ndim == 1 and not _is_thin(self.factor):
+    @classmethod
+    def _rows_transposed(cls, rows: Any, matrix: Any) -> Any:
+        if rows.ndim == 1 and not _is_small(matrix):
             # The matrix as it lies: for each product with a transposed one, XLA makes a copy.
-            return self.factor.dot(z)
-        return super().scale(z)
+            return matrix.dot(rows)
+        return cls._rows(rows, matrix.T)
 
     @staticmethod
     def _rows(rows: Any, matrix: Any) -> Any:
-        if rows.ndim == 1 and _is_thin(matrix):
+        if rows.ndim == 1 and _is_small(matrix):
             return pt.sum(matrix * rows[:, None], axis=0)
         return _Whitening._rows(rows, matrix)
 
@@ -183,6 +188,6 @@ class SymbolicMetric(_Whitening):
         return whitened
 
 
-def _is_thin(matrix: Tensor) -> bool:
+def _is_small(matrix: Tensor) -> bool:
     """Whether BLAS, which takes half a microsecond to begin, is no faster for a single row."""
-    return None in matrix.type.shape or matrix.type.shape[0] <= _SMALL
+    return all(n is None or n <= _SMALL for n in matrix.type.shape)
