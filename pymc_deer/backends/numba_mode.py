@@ -9,23 +9,32 @@ from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
+from pytensor.tensor.rewriting.scalarize import ScalarizedElemwise
 
+import pymc_deer.vector_loop_numba  # noqa: F401
 from pymc_deer.matmul import MatrixProduct
 from pymc_deer.scan import affine_scan
+from pymc_deer.vector_loop import VectorLoop, body_size, partial_reductions
 from pymc_deer.vector_math import CALLED, VECTOR_OPS
 from pymc_deer.vector_math_numba import has_variants
 
 _LAST = 1000.0
 """Position behind all of PyTensor's rewrites, which know its own Ops alone."""
 
+_BEHIND_OURS = 1001.0
+"""Position behind the rewrites that put our Ops in, which look at PyTensor's."""
+
 _BEFORE_FUSION = 48.5
 """Position behind the rewrites that look for functions, before those that fuse them."""
 
 _FLOATS = ("float32", "float64")
+
+_LARGE = 8
+"""Functions of elements in the body of a loop, from which LLVM may leave it outside."""
 
 
 @node_rewriter([Dot])
@@ -77,6 +86,17 @@ def vectorised_functions(fgraph: Any, node: Any) -> list[Any] | None:
     return Elemwise(ours(op.output_types_preference, name=op.name)).make_node(*node.inputs).outputs
 
 
+@node_rewriter([Elemwise, FusedElemwise, ScalarizedElemwise, CAReduce])
+def vectorised_loops(fgraph: Any, node: Any) -> list[Any] | None:
+    """Put a :class:`VectorLoop` in place of a loop that LLVM would not vectorise."""
+    return VectorLoop(node.op).make_node(*node.inputs).outputs if keeps_scalar(node) else None
+
+
+def keeps_scalar(node: Any) -> bool:
+    """Whether LLVM takes one element at a time in PyTensor's loop, or in those behind it."""
+    return body_size(node.op) >= _LARGE or bool(partial_reductions(node.op, node.outputs))
+
+
 def _is_vector(matrix: Any) -> bool:
     """Whether to read the other operand takes as long as the product."""
     return 1 in matrix.type.shape
@@ -99,6 +119,7 @@ def _is_strided(matrix: Any) -> bool:
 NUMBA_MODE = get_mode("NUMBA").register(
     (dfs_rewriter(vectorised_functions), _BEFORE_FUSION),
     (dfs_rewriter(fast_compiling_product, fast_compiling_sum, fast_compiling_fill), _LAST),
+    (dfs_rewriter(vectorised_loops), _BEHIND_OURS),
 )
 
 

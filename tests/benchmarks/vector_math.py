@@ -1,12 +1,14 @@
 """Functions of several numbers at once: ``uv run python -m tests.benchmarks.vector_math``.
 
 Models step by step on Numba, whose loops call the C library's exponentials, logarithms and the like
-for several numbers at once; and the same transitions where they call them for one, as PyTensor has
-them. Interleaved pairs, noise drawn beforehand; then normals as NumPy and as Numba draws them. The
-rows go to ``docs/benchmarks/vector_math.json``.
+for several numbers at once and are compiled so that LLVM takes several elements at once; and the
+same transitions in PyTensor's loops, which call them for one. Interleaved pairs, noise drawn
+beforehand; then normals as NumPy and as Numba draws them. The rows go to
+``docs/benchmarks/vector_math.json``.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import numpy as np
@@ -23,7 +25,7 @@ from tests.benchmarks.windows import BUILDS
 MODELS = (
     *("eight_schools", "radon", "stochastic_volatility", "german_credit", "horseshoe"),
     *("item_response", "student_t_regression", "negative_binomial_regression", "hsgp_regression"),
-    *("ordered_logistic", "marginal_mixture", "logistic_10k"),
+    *("ordered_logistic", "marginal_mixture", "logistic_10k", "hierarchical_logistic"),
 )
 SECONDS = 0.1
 REPEATS = 9
@@ -45,12 +47,22 @@ def chain(case: Warmed) -> Callable[[int], Callable[[], object]]:
     return of_length
 
 
+@contextmanager
+def pytensors_loops() -> Iterator[None]:
+    """What is compiled meanwhile has the functions and the loops that PyTensor gives it."""
+    with (
+        patch.object(numba_mode, "has_variants", lambda name: False),
+        patch.object(numba_mode, "keeps_scalar", lambda node: False),
+    ):
+        yield
+
+
 def rows() -> Iterator[dict[str, object]]:
     """Each model; then normals."""
     for name in MODELS:
         case = warm_up(BUILDS[name]())
         vectors = chain(case)
-        with patch.object(numba_mode, "has_variants", lambda _: False):
+        with pytensors_loops():
             scalars = chain(case)
         _, _, seconds = paired_ratio(scalars(100), vectors(100), 1)
         n = max(10, int(100 * SECONDS / seconds))

@@ -1,0 +1,46 @@
+"""Numba implementation of :class:`~pymc_deer.vector_loop.VectorLoop`."""
+
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.link.numba.dispatch.basic import (
+    numba_funcify_and_cache_key,
+    numba_njit,
+    register_funcify_and_cache_key,
+)
+
+from pymc_deer.vector_loop import VectorLoop, partial_reductions
+
+_TEMPLATE = """
+def vector_loop(*inputs):
+    {results}, = {loop}
+    return {contiguous}
+"""
+
+
+@register_funcify_and_cache_key(VectorLoop)
+def numba_funcify_vector_loop(op: VectorLoop, node: Apply, **kwargs: Any):
+    loop, loop_key = numba_funcify_and_cache_key(op.op, node=node, **kwargs)
+    source = _source(op, node)
+    env = {"__name__": __name__, "np": np, "loop": loop}
+    exec(compile(source, "<vector loop>", "exec"), env)
+    # What is called from there is forced in, too, down to the body of the loop.
+    function = numba_njit(env["vector_loop"], forceinline=True)
+    return function, loop_key and sha256(f"VectorLoop {source} {loop_key}".encode()).hexdigest()
+
+
+def _source(op: VectorLoop, node: Apply) -> str:
+    reductions = partial_reductions(op.op, node.outputs)
+    results = [f"result_{i}" for i in range(len(node.outputs))]
+    # No copy where memory turns out to be contiguous.
+    contiguous = [
+        f"np.ascontiguousarray({result})" if i in reductions else result
+        for i, result in enumerate(results)
+    ]
+    return _TEMPLATE.format(
+        results=", ".join(results),
+        loop="loop(*inputs)" if len(results) > 1 else "(loop(*inputs),)",
+        contiguous=", ".join(contiguous),
+    )

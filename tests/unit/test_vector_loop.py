@@ -1,0 +1,109 @@
+"""Loops over elements that LLVM vectorises whatever their body, and whatever they read."""
+
+import platform
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_deer.backends import numba_mode
+from pymc_deer.backends.numba_mode import NUMBA_MODE
+from pymc_deer.vector_loop import VectorLoop, body_size, partial_reductions
+from pymc_deer.vector_math_numba import has_variants
+
+X = np.random.default_rng(0).normal(size=(40, 3))
+
+
+def large_body(x: Any) -> list[Any]:
+    """More functions than LLVM puts in place of a call, several of them results."""
+    terms = [pt.exp(x - k) * pt.maximum(x, k) + (x - k) / (2 + k) for k in range(7)]
+    return [sum(terms[1:], terms[0]), *terms[:3]]
+
+
+def behind_reduction(x: Any) -> list[Any]:
+    """A loop over what a reduction has left, with sums of its own: a logistic regression's."""
+    n = x.shape[0] // 2
+    total, outcomes = (x[:n] * x[n:]).sum(axis=1), x[:n, 0] > 0
+    logit = pt.switch(outcomes, total, -total)
+    probability = pt.sigmoid(logit)
+    residual = pt.switch(outcomes, probability, -probability)
+    return [pt.softplus(logit).sum(), residual.sum(), residual]
+
+
+def compiled(inputs: list[Any], outputs: list[Any]) -> Any:
+    with pytensor.config.change_flags(numba__cache=False):
+        function = pytensor.function(inputs, outputs, mode=NUMBA_MODE)
+        function(*(X[(0,) * (2 - v.ndim)] for v in inputs))
+    return function
+
+
+def loops(function: Any) -> list[VectorLoop]:
+    ops = [node.op for node in function.maker.fgraph.apply_nodes]
+    return [op for op in ops if isinstance(op, VectorLoop)]
+
+
+def is_vectorised(function: Any) -> bool:
+    """Whether exponentials are called for several numbers at once."""
+    [code] = function.vm.jit_fn.inspect_asm().values()
+    return any(f"_ZGV{letter}_exp" in code for letter in ("bN2v", "dN4v", "eN8v"))
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or not has_variants("exp"),
+    reason="only GNU's C library for x86-64 has functions for vectors",
+)
+@pytest.mark.parametrize("build", [large_body, behind_reduction])
+def test_loops_are_vectorised(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not as PyTensor has them: without the Op, these very graphs are not."""
+    x = pt.dvector("x") if build is large_body else pt.dmatrix("x")
+    assert is_vectorised(compiled([x], build(x)))
+    monkeypatch.setattr(numba_mode, "keeps_scalar", lambda node: False)
+    plain = compiled([x], build(x))
+    assert not loops(plain)
+    assert not is_vectorised(plain)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_values_are_pytensors(dtype: str) -> None:
+    x, i = pt.matrix("x", dtype=dtype), pt.lvector("i")
+    some = [*large_body(x), *behind_reduction(x), *(large_body(x)[0].sum(axis=a) for a in (0, 1))]
+    indexed = pt.zeros((5, 3), dtype=dtype)[i].inc(large_body(x)[0][:4])
+    cube = pt.stack([x, 2 * x])
+    outputs = [*some, indexed, cube.sum(axis=(0, 2)), cube.max(axis=1), x.T.sum(axis=1)]
+    values = X.astype(dtype), np.array([4, 0, 0, 2])
+    ours = pytensor.function([x, i], outputs, mode=NUMBA_MODE)
+    assert loops(ours)
+    expected = pytensor.function([x, i], outputs, mode="FAST_COMPILE")(*values)
+    for found, value in zip(ours(*values), expected, strict=True):
+        assert found.dtype == dtype
+        assert_allclose(found, value, rtol=200 * np.finfo(dtype).eps, atol=np.finfo(dtype).eps)
+
+
+def test_inputs_may_be_overwritten() -> None:
+    x = pt.dvector("x")
+    function = pytensor.function(
+        [pytensor.In(x, mutable=True)], large_body(pt.exp(x))[0], mode=NUMBA_MODE
+    )
+    [loop] = loops(function)
+    assert loop.destroy_map == loop.op.destroy_map
+    expected = large_body(pt.exp(x))[0].eval({x: X[:, 0]}, mode="FAST_COMPILE")
+    assert_allclose(function(X[:, 0].copy()), expected, rtol=1e-13)
+
+
+def test_small_loops_stay_pytensors() -> None:
+    x = pt.dmatrix("x")
+    assert not loops(compiled([x], [pt.exp(x).sum(), 2 * x + 1]))
+
+
+def test_what_a_loop_consists_of_is_counted() -> None:
+    x = pt.dmatrix("x")
+    assert body_size(pt.exp(x).owner.op) == 1
+    assert body_size(x.T.owner.op) == 0
+    [large] = loops(compiled([x], large_body(x)[:1]))
+    assert body_size(large.op) >= 30
+    for axis, partial in ((None, ()), (0, (0,)), ((0, 1), ())):
+        total = x.sum(axis=axis)
+        assert partial_reductions(total.owner.op, [total]) == partial
