@@ -5,8 +5,10 @@ import os
 import pytest
 
 # PyTensor runs the inner graphs of Ops as they are once gcc has compiled each Op in them, seconds
-# apiece. No backend does that: without a compiler Python runs them.
-os.environ["PYTENSOR_FLAGS"] = ",".join(filter(None, [os.environ.get("PYTENSOR_FLAGS"), "cxx="]))
+# apiece. No backend does that: without a compiler Python runs them. A rewrite that fails is an
+# error here, where PyTensor logs it and goes on with the graph as it was.
+_FLAGS = (os.environ.get("PYTENSOR_FLAGS"), "cxx=", "on_opt_error=raise")
+os.environ["PYTENSOR_FLAGS"] = ",".join(filter(None, _FLAGS))
 
 
 def pytest_configure(config: pytest.Config) -> None:

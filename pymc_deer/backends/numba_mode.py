@@ -5,7 +5,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor import config
 from pytensor.compile.mode import Mode, get_mode
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.basic import dfs_rewriter, in2out, node_rewriter
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.basic import Alloc
@@ -18,6 +18,12 @@ from pytensor.tensor.rewriting.scalarize import ScalarizedElemwise
 import pymc_deer.vector_loop_numba  # noqa: F401
 from pymc_deer.matmul import MatrixProduct
 from pymc_deer.scan import affine_scan
+from pymc_deer.short_axes import (
+    inlined_gradient,
+    reduced_as_it_lies,
+    short_axis_first,
+    shuffled_once,
+)
 from pymc_deer.vector_loop import VectorLoop, body_size, partial_reductions
 from pymc_deer.vector_math import CALLED, VECTOR_OPS
 from pymc_deer.vector_math_numba import has_variants
@@ -27,6 +33,9 @@ _LAST = 1000.0
 
 _BEHIND_OURS = 1001.0
 """Position behind the rewrites that put our Ops in, which look at PyTensor's."""
+
+_BEHIND_STABILIZATION = 1.9
+"""Position behind the rewrites that look for what can be computed more precisely."""
 
 _BEFORE_FUSION = 48.5
 """Position behind the rewrites that look for functions, before those that fuse them."""
@@ -117,6 +126,8 @@ def _is_strided(matrix: Any) -> bool:
 
 
 NUMBA_MODE = get_mode("NUMBA").register(
+    (dfs_rewriter(inlined_gradient), _BEHIND_STABILIZATION),
+    (in2out(short_axis_first, reduced_as_it_lies, shuffled_once), _BEFORE_FUSION),
     (dfs_rewriter(vectorised_functions), _BEFORE_FUSION),
     (dfs_rewriter(fast_compiling_product, fast_compiling_sum, fast_compiling_fill), _LAST),
     (dfs_rewriter(vectorised_loops), _BEHIND_OURS),

@@ -1,9 +1,9 @@
 """Functions of several numbers at once: ``uv run python -m tests.benchmarks.vector_math``.
 
 Models step by step on Numba, whose loops call the C library's exponentials, logarithms and the like
-for several numbers at once and are compiled so that LLVM takes several elements at once; and the
-same transitions in PyTensor's loops, which call them for one. Interleaved pairs, noise drawn
-beforehand; then normals as NumPy and as Numba draws them. The rows go to
+for several numbers at once, are long, and are compiled so that LLVM takes several elements at once;
+and the same transitions in PyTensor's loops, which call them for one. Interleaved pairs, noise
+drawn beforehand; then normals as NumPy and as Numba draws them. The rows go to
 ``docs/benchmarks/vector_math.json``.
 """
 
@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from pymc_deer import noise, noise_numba
+from pymc_deer import noise, noise_numba, short_axes
 from pymc_deer.backends import make_solver, numba_mode
 from pymc_deer.backends.request import TapedRequest
 from pymc_deer.calibration import window_plan
@@ -53,6 +53,7 @@ def pytensors_loops() -> Iterator[None]:
     with (
         patch.object(numba_mode, "has_variants", lambda name: False),
         patch.object(numba_mode, "keeps_scalar", lambda node: False),
+        patch.object(short_axes, "_ends_short", lambda shape: False),
     ):
         yield
 
