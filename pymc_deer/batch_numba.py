@@ -1,17 +1,13 @@
 """Numba implementation of :class:`~pymc_deer.batch.BatchMap`: blocks of states over threads."""
 
-from hashlib import sha256
-
-import numba
-import numpy as np
 from pytensor.link.numba.dispatch.basic import (
     numba_funcify_and_cache_key,
-    numba_njit,
     register_funcify_and_cache_key,
 )
 
 from pymc_deer.batch import BatchMap
 from pymc_deer.inline_numba import inlined
+from pymc_deer.source_numba import from_source
 
 _TEMPLATE = """
 def batch_map(blocking, {arguments}):
@@ -45,12 +41,8 @@ def numba_funcify_batch_map(op: BatchMap, node: object = None, **kwargs: object)
     source = _source(op)
     # What threads run, Numba makes a function of its own.
     inner = inner if op.threaded else inlined(inner)
-    env = {"__name__": __name__, "inner": inner, "np": np, "numba": numba}
-    exec(compile(source, "<batch_map>", "exec"), env)
-    batch_map = numba_njit(env["batch_map"], parallel=_ONLY_PRANGE if op.threaded else False)
-    if inner_key is None:
-        return batch_map, None
-    return batch_map, sha256(f"BatchMap {inner_key} {source}".encode()).hexdigest()
+    options = {"parallel": _ONLY_PRANGE} if op.threaded else {}
+    return from_source("batch_map", source, inner, inner_key, **options)
 
 
 def _source(op: BatchMap) -> str:

@@ -1,16 +1,13 @@
 """Numba implementation of :class:`~pymc_deer.repeat.Repeat`: a loop."""
 
-from hashlib import sha256
-
-import numpy as np
 from pytensor.link.numba.dispatch.basic import (
     numba_funcify_and_cache_key,
-    numba_njit,
     register_funcify_and_cache_key,
 )
 
 from pymc_deer.inline_numba import inlined
 from pymc_deer.repeat import Repeat
+from pymc_deer.source_numba import from_source
 
 _TEMPLATE = """
 def repeat(n, {arguments}):
@@ -27,12 +24,7 @@ def numba_funcify_repeat(op: Repeat, node: object = None, **kwargs: object):
     inner, inner_key = numba_funcify_and_cache_key(
         op.fgraph, squeeze_output=True, fgraph_name="repeat_inner"
     )
-    source = _source(op)
-    env = {"__name__": __name__, "inner": inlined(inner), "np": np}
-    exec(compile(source, "<repeat>", "exec"), env)
-    if inner_key is None:
-        return numba_njit(env["repeat"]), None
-    return numba_njit(env["repeat"]), sha256(f"Repeat {inner_key} {source}".encode()).hexdigest()
+    return from_source("repeat", _source(op), inlined(inner), inner_key)
 
 
 def _source(op: Repeat) -> str:

@@ -1,8 +1,8 @@
 """Short axes first, so that the innermost of the loops over an array's elements is a long one.
 
-The log-probabilities of N observations under the K components of a mixture are an array [N, K]. Of
-its two or three elements, the innermost loop takes one at a time; as [K, N] it takes several, and
-the sum over components is one of long arrays.
+The log-probabilities of N observations under the K components of a mixture are an array [N, K]. The
+innermost loop, over two or three components, takes one element at a time. Over [K, N] it takes
+several, and the sum over components adds long arrays.
 
 Rewrites of graphs that backends compile, for :mod:`~pymc_deer.backends.numba_mode`. XLA lays out
 arrays by itself.
@@ -22,7 +22,7 @@ _SHORT = 16
 """Elements up to which an axis is short: a few steps of a loop that takes four or eight at once."""
 
 _LONG = 32
-"""Elements of the other axes together from which another loop is worth it."""
+"""Elements of the other axes together from which a loop over them is worth it."""
 
 
 @node_rewriter([OpFromGraph])

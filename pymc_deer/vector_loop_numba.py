@@ -1,16 +1,14 @@
 """Numba implementation of :class:`~pymc_deer.vector_loop.VectorLoop`."""
 
-from hashlib import sha256
 from typing import Any
 
-import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import (
     numba_funcify_and_cache_key,
-    numba_njit,
     register_funcify_and_cache_key,
 )
 
+from pymc_deer.source_numba import from_source
 from pymc_deer.vector_loop import VectorLoop, partial_reductions
 
 _TEMPLATE = """
@@ -23,12 +21,8 @@ def vector_loop(*inputs):
 @register_funcify_and_cache_key(VectorLoop)
 def numba_funcify_vector_loop(op: VectorLoop, node: Apply, **kwargs: Any):
     loop, loop_key = numba_funcify_and_cache_key(op.op, node=node, **kwargs)
-    source = _source(op, node)
-    env = {"__name__": __name__, "np": np, "loop": loop}
-    exec(compile(source, "<vector loop>", "exec"), env)
     # What is called from there is forced in, too, down to the body of the loop.
-    function = numba_njit(env["vector_loop"], forceinline=True)
-    return function, loop_key and sha256(f"VectorLoop {source} {loop_key}".encode()).hexdigest()
+    return from_source("vector_loop", _source(op, node), loop, loop_key, forceinline=True)
 
 
 def _source(op: VectorLoop, node: Apply) -> str:
@@ -41,6 +35,6 @@ def _source(op: VectorLoop, node: Apply) -> str:
     ]
     return _TEMPLATE.format(
         results=", ".join(results),
-        loop="loop(*inputs)" if len(results) > 1 else "(loop(*inputs),)",
+        loop="inner(*inputs)" if len(results) > 1 else "(inner(*inputs),)",
         contiguous=", ".join(contiguous),
     )

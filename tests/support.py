@@ -1,6 +1,7 @@
 """What all test layers share."""
 
 import os
+import platform
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,10 @@ SLOW_ON_NUMBA: dict[str, Any] = {"numba": [pytest.mark.slow], "jax": []}
 SAMPLERS: tuple[type[DeerStep], ...] = (DeerMALA, DeerHMC)
 
 SEED = 20_250_103
+
+ON_GNU = platform.system() == "Linux" and platform.libc_ver()[0] == "glibc"
+HAS_VARIANTS = ON_GNU and platform.machine() == "x86_64"
+"""Whether this machine's C library should have variants of functions for vectors."""
 
 # Python warns of any fork in a process with threads; the forks here are what is tested.
 FORKS = pytest.mark.filterwarnings(
@@ -101,6 +106,12 @@ def piece(whole: Trajectory, rows: slice) -> Trajectory:
     assert whole.stride == 1
     arrays = {k: v[rows] for k, v in vars(whole).items() if isinstance(v, np.ndarray)}
     return replace(whole, **arrays)
+
+
+def calls_variants(function: Any, name: str) -> bool:
+    """Whether the code that Numba made calls the C function for several numbers at once."""
+    [code] = function.vm.jit_fn.inspect_asm().values()
+    return any(f"_ZGV{letter}_{name}" in code for letter in ("bN2v", "dN4v", "eN8v"))
 
 
 def interrupt(patch: pytest.MonkeyPatch, at: int) -> None:

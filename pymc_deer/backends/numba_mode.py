@@ -28,17 +28,17 @@ from pymc_deer.vector_loop import VectorLoop, body_size, partial_reductions
 from pymc_deer.vector_math import CALLED, VECTOR_OPS
 from pymc_deer.vector_math_numba import has_variants
 
-_LAST = 1000.0
-"""Position behind all of PyTensor's rewrites, which know its own Ops alone."""
-
-_BEHIND_OURS = 1001.0
-"""Position behind the rewrites that put our Ops in, which look at PyTensor's."""
-
 _BEHIND_STABILIZATION = 1.9
 """Position behind the rewrites that look for what can be computed more precisely."""
 
 _BEFORE_FUSION = 48.5
 """Position behind the rewrites that look for functions, before those that fuse them."""
+
+_LAST = 1000.0
+"""Position behind all of PyTensor's rewrites, which know its own Ops alone."""
+
+_BEHIND_OURS = 1001.0
+"""Position behind the rewrites that put our Ops in, which look at PyTensor's."""
 
 _FLOATS = ("float32", "float64")
 

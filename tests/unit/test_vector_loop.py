@@ -1,6 +1,5 @@
 """Loops over elements that LLVM vectorises whatever their body, and whatever they read."""
 
-import platform
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.testing import assert_allclose
 from pymc_deer.backends import numba_mode
 from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.vector_loop import VectorLoop, body_size, partial_reductions
-from pymc_deer.vector_math_numba import has_variants
+from tests.support import HAS_VARIANTS, calls_variants
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 
@@ -45,25 +44,16 @@ def loops(function: Any) -> list[VectorLoop]:
     return [op for op in ops if isinstance(op, VectorLoop)]
 
 
-def is_vectorised(function: Any) -> bool:
-    """Whether exponentials are called for several numbers at once."""
-    [code] = function.vm.jit_fn.inspect_asm().values()
-    return any(f"_ZGV{letter}_exp" in code for letter in ("bN2v", "dN4v", "eN8v"))
-
-
-@pytest.mark.skipif(
-    platform.machine() != "x86_64" or not has_variants("exp"),
-    reason="only GNU's C library for x86-64 has functions for vectors",
-)
+@pytest.mark.skipif(not HAS_VARIANTS, reason="only GNU's C library for x86-64 has variants")
 @pytest.mark.parametrize("build", [large_body, behind_reduction])
 def test_loops_are_vectorised(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not as PyTensor has them: without the Op, these very graphs are not."""
     x = pt.dvector("x") if build is large_body else pt.dmatrix("x")
-    assert is_vectorised(compiled([x], build(x)))
+    assert calls_variants(compiled([x], build(x)), "exp")
     monkeypatch.setattr(numba_mode, "keeps_scalar", lambda node: False)
     plain = compiled([x], build(x))
     assert not loops(plain)
-    assert not is_vectorised(plain)
+    assert not calls_variants(plain, "exp")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -2,7 +2,6 @@
 
 import math
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from pymc_deer.backends import numba_mode
 from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.vector_math import CALLED, VECTOR_OPS
 from pymc_deer.vector_math_numba import has_variants
+from tests.support import HAS_VARIANTS, calls_variants
 
 REFERENCES: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {
     ps.Cos: (pt.cos, np.cos),
@@ -38,10 +38,6 @@ REFERENCES: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {
     ps.Tanh: (pt.tanh, np.tanh),
 }
 """In PyTensor and elsewhere, by scalar Op."""
-
-ON_GNU = platform.system() == "Linux" and platform.libc_ver()[0] == "glibc"
-HERE = ON_GNU and platform.machine() == "x86_64"
-"""Whether this machine's C library should have variants for vectors."""
 
 
 def numbers(dtype: str) -> np.ndarray:
@@ -68,7 +64,7 @@ def test_every_function_is_compared() -> None:
 
 
 def test_they_are_there_where_the_c_library_is_gnus() -> None:
-    assert has_variants("exp") == HERE
+    assert has_variants("exp") == HAS_VARIANTS
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -85,17 +81,15 @@ def test_values_are_within_units_in_the_last_place(dtype: str) -> None:
         assert_allclose(np.where(tiny, 0.0, found), expected, rtol=8 * eps, atol=8 * eps**2)
 
 
-@pytest.mark.skipif(not HERE, reason="only GNU's C library for x86-64 has variants for vectors")
+@pytest.mark.skipif(not HAS_VARIANTS, reason="only GNU's C library for x86-64 has variants")
 @pytest.mark.parametrize("op", CALLED)
 def test_loops_call_the_variants(op: type) -> None:
     x = pt.vector("x", dtype="float64")
     with pytensor.config.change_flags(numba__cache=False):
         function = pytensor.function([x], 2 * REFERENCES[op][0](x) + 1, mode=NUMBA_MODE)
         function(np.ones(100))
-    vm: Any = function.vm
-    [code] = vm.jit_fn.inspect_asm().values()
     for name in CALLED[op]:
-        assert any(f"_ZGV{letter}_{name}" in code for letter in ("bN2v", "dN4v", "eN8v"))
+        assert calls_variants(function, name)
 
 
 def test_where_there_are_none_pytensors_functions_stay(monkeypatch: pytest.MonkeyPatch) -> None:
