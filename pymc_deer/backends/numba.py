@@ -20,6 +20,7 @@ import pymc_deer.matmul_numba
 import pymc_deer.repeat_numba
 import pymc_deer.scan_numba  # noqa: F401
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.freed_memory import keep_freed_memory
 from pymc_deer.backends.numba_mode import LOOP_MODE, NUMBA_MODE
 from pymc_deer.backends.request import Request
 from pymc_deer.backends.trajectory import Job, Trajectory
@@ -309,6 +310,7 @@ def _function(program: Program, mode: Mode) -> Any:
 
 def _compile_loop(source: str, inner_name: str, program: Program) -> Callable[..., Any]:
     """Compile a loop around a program, cached on disk wherever the program itself can be."""
+    keep_freed_memory()
     inner, inner_key = _function(program, LOOP_MODE)
     # Chains run in threads; whether code holds Python's lock is part of what is compiled.
     key = inner_key and sha256(f"nogil {source} {inner_key}".encode()).hexdigest()
