@@ -17,6 +17,7 @@ from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.special import LogSumExp
 
 _SHORT = 16
 """Elements up to which an axis is short: a few steps of a loop that takes four or eight at once."""
@@ -25,13 +26,17 @@ _LONG = 32
 """Elements of the other axes together from which a loop over them is worth it."""
 
 
+_GRADIENTS = (OpFromGraph, getattr(LogSumExp, "derivative_op_type", OpFromGraph))
+"""What gradients of functions are in PyTensor's graphs: from 3.3.8 on, some have their own type."""
+
+
 @node_rewriter([OpFromGraph])
 def inlined_gradient(fgraph: Any, node: Any) -> list[Any] | None:
     """What a gradient is made of, in place of a function that other rewrites do not look into.
 
     PyTensor has such a function for the gradient of ``logsumexp``, which repeats its exponentials.
     """
-    return inline_ofg_node(node) if type(node.op) is OpFromGraph else None
+    return inline_ofg_node(node) if type(node.op) in _GRADIENTS else None
 
 
 @node_rewriter([Elemwise, Join])
