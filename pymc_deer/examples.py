@@ -68,15 +68,22 @@ def correlated_logistic(
     n_observations: int = 1000, n_features: int = 25, correlation: float = 0.5, seed: int = 0
 ) -> pm.Model:
     """Logistic regression, N(0, 1) priors, equicorrelated features, on generated data."""
-    rng = np.random.default_rng(seed)
-    covariance = correlation + (1.0 - correlation) * np.eye(n_features)
-    features = rng.normal(size=(n_observations, n_features)) @ np.linalg.cholesky(covariance).T
-    beta_true = 0.5 * rng.normal(size=n_features)
-    y = rng.binomial(1, 1.0 / (1.0 + np.exp(-features @ beta_true)))
+    features, y = correlated_logistic_data(n_observations, n_features, correlation, seed)
     with pm.Model() as model:
         beta = pm.Normal("beta", 0.0, 1.0, shape=n_features)
         pm.Bernoulli("y", logit_p=pt.dot(_in_floatx(features), beta), observed=y)
     return model
+
+
+def correlated_logistic_data(
+    n_observations: int = 1000, n_features: int = 25, correlation: float = 0.5, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features (N, K) and outcomes (N,) of :func:`correlated_logistic`."""
+    rng = np.random.default_rng(seed)
+    covariance = correlation + (1.0 - correlation) * np.eye(n_features)
+    features = rng.normal(size=(n_observations, n_features)) @ np.linalg.cholesky(covariance).T
+    beta_true = 0.5 * rng.normal(size=n_features)
+    return features, rng.binomial(1, 1.0 / (1.0 + np.exp(-features @ beta_true)))
 
 
 def correlated_gaussian(n_dim: int = 50, correlation: float = 0.9) -> pm.Model:

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytest
 
-from tests.benchmarks import race, samplers, scaling, suites, sweeps, tables
+from pymc_deer.density import build_density
+from pymc_deer.noise import Tape, draw_tape
+from tests.benchmarks import paper, race, samplers, scaling, suites, sweeps, tables
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.figures import Run, figures, scalars, seconds_to_converge
 from tests.benchmarks.measure import RESULTS, surroundings
@@ -56,14 +59,14 @@ def test_our_samplers_report_what_belongs_together(kernel):
 
 
 COMMANDS = re.findall(
-    r"^\| `uv run python -m (tests\.benchmarks\.\w+)`",
+    r"^\| `uv run python -m (tests\.benchmarks\.\w+)[^`]*`",
     (Path(samplers.__file__).parent / "README.md").read_text(),
     flags=re.MULTILINE,
 )
 
 
 def test_the_commands_of_the_table_are_found():
-    assert {"tests.benchmarks.sweeps", "tests.benchmarks.cores"} <= set(COMMANDS)
+    assert {f"tests.benchmarks.{name}" for name in ("sweeps", "cores", "paper")} <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -82,6 +85,44 @@ def test_sweeps_are_counted_of_all_kernels_unless_some_are_named():
     assert sweeps.kernels_asked_for(["hmc"]) == ["hmc"]
     with pytest.raises(SystemExit):
         sweeps.kernels_asked_for(["nuts"])
+
+
+def langevin(tape: Tape, start: np.ndarray, step_size: float, scales: np.ndarray) -> np.ndarray:
+    """MALA as in the paper, on a Gaussian: a drift and noise of twice its variance."""
+    states, x = [], start
+
+    def logp(x: np.ndarray) -> float:
+        return -0.5 * ((x / scales) ** 2).sum()
+
+    def log_proposal(to: np.ndarray, x: np.ndarray) -> float:
+        return -((to - x + step_size * x / scales**2) ** 2).sum() / (4.0 * step_size)
+
+    for xi, log_u in zip(tape.xi, tape.log_u, strict=True):
+        proposed = x - step_size * x / scales**2 + np.sqrt(2.0 * step_size) * xi
+        there, back = (
+            logp(proposed) - logp(x),
+            log_proposal(x, proposed) - log_proposal(proposed, x),
+        )
+        x = proposed if there + back > log_u else x
+        states.append(x)
+    return np.array(states)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_the_papers_chain_is_ours_on_its_noise_and_no_other(factor: float):
+    rng = np.random.default_rng(SEED)
+    scales, start = np.geomspace(0.05, 0.2, 4), rng.normal(size=4)
+    with pm.Model() as model:
+        pm.Normal("x", 0.0, scales)
+    basis = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    tape = draw_tape(rng, rng, 60, 4)
+    states = langevin(tape, start, factor * paper.STEP_SIZE, scales)
+    them = paper.Theirs(lambda: states, lambda: (states, 7), start, basis, tape)
+    row = paper.compared(them, build_density(model), 1e-6, 1)
+    assert row["sweeps_theirs"] == 7
+    assert row["difference_theirs"] == 0.0
+    assert (row["difference"] < 1e-5) == (factor == 1.0)
+    assert 0.3 < row["acceptance"] < 1.0
 
 
 def test_convergence_is_counted_from_the_draws_that_suffice():
