@@ -44,7 +44,7 @@ _log = logging.getLogger("pymc.deer")
 def sample(
     draws: int = 1000,
     *,
-    kernel: str = "mala",
+    kernel: str = "hmc",
     tune: int | None = None,
     chains: int = 4,
     cores: int | None = None,
@@ -74,7 +74,9 @@ def sample(
     draws
         Recorded draws of each chain, after warm-up.
     kernel
-        ``"mala"`` for :class:`DeerMALA`, ``"hmc"`` for :class:`DeerHMC`.
+        ``"hmc"`` for :class:`DeerHMC`, ``"mala"`` for :class:`DeerMALA`, whose transitions are of
+        one leapfrog step. The default makes more effective draws a second on all models that
+        ``docs/benchmarks.md`` has of both.
     tune
         Recorded draws of warm-up; 1000 by default.
     chains
@@ -127,7 +129,7 @@ def sample(
     >>> import pymc_deer
     >>> with pm.Model():
     ...     x = pm.Normal("x", 1.0, 2.0)
-    ...     idata = pymc_deer.sample(kernel="hmc", chains=4, random_seed=1, progressbar=False)
+    ...     idata = pymc_deer.sample(random_seed=1, progressbar=False)
     >>> dict(idata.posterior.sizes)
     {'chain': 4, 'draw': 1000}
     """

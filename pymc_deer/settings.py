@@ -30,7 +30,7 @@ class Settings:
     """
 
     draws: int = 1000
-    kernel: str = "mala"
+    kernel: str = "hmc"
     tune: int | None = None
     chains: int = 4
     var_names: Sequence[str] | None = None

@@ -54,7 +54,8 @@ class Case:
 
     def sampled(self, **more: Any) -> DataTree:
         options = {
-            **{"draws": N_DRAWS, "tune": 24, "chains": 4, "window": 1, "backend": "jax"},
+            **{"draws": N_DRAWS, "tune": 24, "chains": 4, "kernel": "mala"},
+            **{"window": 1, "backend": "jax"},
             **{"quiet": True, "compute_convergence_checks": False, "discard_tuned_samples": False},
         }
         return pymc_deer.sample(model=self.build(), **(options | dict(self.options) | more))

@@ -1,10 +1,10 @@
-"""DeerMALA beside NUTS: ``uv run python -m tests.benchmarks.zoo [NAME ...] [--backend NAME]``.
+"""Beside NUTS: ``uv run python -m tests.benchmarks.zoo [MODEL ...] [--samplers NAME ...]``.
 
-Every model is run, or those named, with DeerMALA on both backends and with nutpie, or only with
-DeerMALA on the backend named: four chains of 1000 draws, one after the other, with the samplers'
-defaults. A gradient is the common unit of cost; ``seconds`` are those of `pm.sample`, compilation
-included, and ``seconds_sampling`` those that it says sampling took. The rows made replace those of
-the same model and sampler in ``docs/benchmarks/zoo.json``; its date is that of the last one.
+Every model is run, or those named, with DeerMALA and DeerHMC on both backends and with nutpie, or
+with those named: four chains of 1000 draws, one after the other, with the samplers' defaults. A
+gradient is the common unit of cost; ``seconds`` are those of `pm.sample`, compilation included, and
+``seconds_sampling`` those that it says sampling took. The rows made replace those of the same model
+and sampler in ``docs/benchmarks/zoo.json``; its date is that of the last one.
 """
 
 import argparse
@@ -12,17 +12,25 @@ import itertools
 import json
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pymc as pm
 
-from pymc_deer import DeerMALA
+from pymc_deer import DeerHMC, DeerMALA
 from tests.benchmarks.measure import RESULTS, write
 from tests.statistical.checks import deviations, load_reference, summarise
 from tests.zoo import MODELS
 
-SAMPLERS = ("numba", "jax", "nutpie")
+SAMPLERS: dict[str, Callable[[], dict[str, Any]]] = {
+    "mala, numba": lambda: {"step": DeerMALA(backend="numba")},
+    "mala, jax": lambda: {"step": DeerMALA(backend="jax")},
+    "hmc, numba": lambda: {"step": DeerHMC(backend="numba")},
+    "hmc, jax": lambda: {"step": DeerHMC(backend="jax")},
+    "nutpie": lambda: {"nuts_sampler": "nutpie"},
+}
+"""What `pm.sample` is given, in the context of the model."""
 
 DRAWS = {
     "draws": 1000,
@@ -48,7 +56,7 @@ class Warnings(logging.Handler):
 
 
 def measure(name: str, sampler: str) -> dict[str, object]:
-    """Run one model with ``nutpie``, or with DeerMALA on the backend named.
+    """Run one model with one of `SAMPLERS`.
 
     Returns
     -------
@@ -62,12 +70,7 @@ def measure(name: str, sampler: str) -> dict[str, object]:
     start = time.perf_counter()
     try:
         with model:
-            how = (
-                {"nuts_sampler": "nutpie"}
-                if sampler == "nutpie"
-                else {"step": DeerMALA(backend=sampler)}
-            )
-            idata: Any = pm.sample(**DRAWS, **how)
+            idata: Any = pm.sample(**DRAWS, **SAMPLERS[sampler]())
     finally:
         logger.removeHandler(warnings)
     seconds = time.perf_counter() - start
@@ -136,11 +139,11 @@ def table(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Run what the command line names, and write the table after every run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--backend", choices=("numba", "jax"))
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
     arguments = parser.parse_args()
-    for name in arguments.names or MODELS:
-        for sampler in [arguments.backend] if arguments.backend else SAMPLERS:
+    for name in arguments.models or MODELS:
+        for sampler in arguments.samplers:
             old = stored_rows()
             rows = merge(*old, measure(name, sampler))
             write("zoo", rows, old)

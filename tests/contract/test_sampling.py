@@ -1,9 +1,11 @@
 """`pymc_deer.sample` gives what `pm.sample` gives."""
 
+import inspect
 import signal
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from pymc_deer.examples import eight_schools
 from pymc_deer.memory_recorder import MemoryRecorder
 from pymc_deer.noise import Tape
 from pymc_deer.recorder import Piece, Values
+from pymc_deer.settings import Settings
 from pymc_deer.shared_step import KERNELS
 from pymc_deer.stretch import Streams
 from tests.random_models.check import quick_compilation
@@ -38,12 +41,32 @@ def together(model: pm.Model, **changes: Any) -> DataTree:
         "tune": 30,
         "chains": 2,
         "random_seed": SEED,
+        "kernel": "mala",
         "backend": "jax",
         "window": 1,
         "progressbar": False,
         "compute_convergence_checks": False,
     }
     return pymc_deer.sample(model=model, **(options | changes))
+
+
+def test_arguments_have_the_defaults_at_which_a_run_that_goes_on_takes_them_for_left_out() -> None:
+    arguments = inspect.signature(pymc_deer.sample).parameters
+    named = [field.name for field in fields(Settings) if field.name in arguments]
+    assert {"draws", "kernel", "tune", "chains"} < set(named)
+    assert {n: arguments[n].default for n in named} == {n: getattr(Settings(), n) for n in named}
+
+
+def test_transitions_are_those_of_hmc_unless_told_otherwise() -> None:
+    options = {"draws": 5, "tune": 20, "chains": 1, "random_seed": SEED, "backend": "jax"}
+    options |= {"window": 1, "quiet": True, "compute_convergence_checks": False}
+    model = eight_schools()
+    found, hmc, mala = (
+        pymc_deer.sample(model=model, **options, **kernel)
+        for kernel in ({}, {"kernel": "hmc"}, {"kernel": "mala"})
+    )
+    assert_array_equal(found["posterior"]["mu"], hmc["posterior"]["mu"])
+    assert not np.array_equal(found["posterior"]["mu"], mala["posterior"]["mu"])
 
 
 def linear() -> pm.Model:

@@ -40,6 +40,7 @@ OPTIONS: dict[str, Any] = {
     "tune": TUNE,
     "chains": 2,
     "random_seed": SEED,
+    "kernel": "mala",
     "backend": "jax",
     "window": 1,
     "discard_tuned_samples": False,

@@ -117,8 +117,8 @@ def test_processes_that_differ_are_told() -> None:
 def run(**changes: Any) -> DataTree:
     """A short run of eight schools, on a mesh of the one device there is if not told otherwise."""
     options: dict[str, Any] = {
-        **{"draws": 20, "tune": 30, "chains": 2, "random_seed": SEED, "window": 1, "devices": 1},
-        **{"progressbar": False, "compute_convergence_checks": False},
+        **{"draws": 20, "tune": 30, "chains": 2, "random_seed": SEED, "kernel": "mala"},
+        **{"window": 1, "devices": 1, "progressbar": False, "compute_convergence_checks": False},
     }
     return pymc_deer.sample(model=eight_schools(), **(options | changes))
 
