@@ -1,12 +1,9 @@
 """Numba implementation of :class:`~pymc_deer.batch.BatchMap`: blocks of states over threads."""
 
-from pytensor.link.numba.dispatch.basic import (
-    numba_funcify_and_cache_key,
-    register_funcify_and_cache_key,
-)
+from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
 from pymc_deer.batch import BatchMap
-from pymc_deer.inline_numba import inlined
+from pymc_deer.inline_numba import function_of_graph, inlined
 from pymc_deer.source_numba import from_source
 
 _TEMPLATE = """
@@ -37,7 +34,7 @@ _ONLY_PRANGE = {
 
 @register_funcify_and_cache_key(BatchMap)
 def numba_funcify_batch_map(op: BatchMap, node: object = None, **kwargs: object):
-    inner, inner_key = numba_funcify_and_cache_key(op.fgraph, fgraph_name="batch_map_inner")
+    inner, inner_key = function_of_graph(op.fgraph, fgraph_name="batch_map_inner")
     source = _source(op)
     # What threads run, Numba makes a function of its own.
     inner = inner if op.threaded else inlined(inner)

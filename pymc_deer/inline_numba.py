@@ -1,15 +1,89 @@
-"""Numba functions that become part of their callers."""
+"""Numba functions with few levels of calls between a compiled loop and a model's logp.
 
+Numba optimises a function with all that it calls, and whatever calls it once more: each level costs
+up to half a second, and hands on arrays whose references are counted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import FunctionType
 from typing import Any
 
-from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key, numba_njit
+
+_MOST_KEPT = 1024
+"""Functions of Ops that are kept for other programs; a large model has a hundred."""
+
+_MARK = "inlined_in_graphs"
+
+
+def function_of_graph(fgraph: AbstractFunctionGraph, **options: Any) -> tuple[Any, str | None]:
+    """Numba's function of a graph and its key on disk, None where it has none.
+
+    It is PyTensor's, but calls the functions of its Ops themselves. PyTensor has it call a function
+    ``op(*args)`` around each of them, which Numba keeps on disk; ours are kept in memory alone.
+
+    Parameters
+    ----------
+    options
+        Of PyTensor's conversion.
+    """
+    names: dict[str, Any] = {}
+    nodes: Sequence[Apply] = options.pop("order", None) or fgraph.toposort()
+    options |= {"order": nodes, "global_env": names}
+    function: Any
+    function, key = numba_funcify_and_cache_key(fgraph, **options)
+    # The functions have got their names in the order of the nodes; between them are constants.
+    called = [name for name, value in names.items() if callable(value)]
+    ours = {n: _function_of_op(names[n], node) for n, node in zip(called, nodes, strict=True)}
+    return numba_njit(_with_names(function.py_func, ours)), key
 
 
 def inlined(function: Any) -> Any:
     """The same function, for callers to be compiled with its body in place of the call.
 
-    Numba optimises whatever calls a function with all that the function consists of, once more:
-    each one on the way down to a model's logp costs half a second. The arguments must be named
-    one by one where it is called.
+    The arguments must be named one by one where it is called.
     """
     return numba_njit(function.py_func, inline="always")
+
+
+def inlined_in_graphs(function: Any) -> Any:
+    """A function of an Op, to be inlined in all graphs of which :func:`function_of_graph` is."""
+    setattr(function.py_func, _MARK, True)
+    return function
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A function, which is as good as others of the same key for arguments of the same types."""
+
+    key: str
+    types: tuple[Any, ...]
+    function: Any = field(compare=False)
+
+
+@lru_cache(_MOST_KEPT)
+def _first(found: _Found) -> Any:
+    """The function that was found first, which need not be compiled again."""
+    marked = getattr(getattr(found.function, "py_func", None), _MARK, False)
+    return inlined(found.function) if marked else found.function
+
+
+def _function_of_op(called: Any, node: Apply) -> Any:
+    """The function within PyTensor's wrapper, or what is called if it is none."""
+    wrapper: Any = getattr(called, "py_func", None)
+    key = CACHED_SRC_FUNCTIONS.get(wrapper) if wrapper else None
+    if key is None or "jitable_func" not in wrapper.__globals__:
+        return called
+    types = tuple(variable.type for variable in (*node.inputs, *node.outputs))
+    return _first(_Found(key, types, wrapper.__globals__["jitable_func"]))
+
+
+def _with_names(function: FunctionType, names: dict[str, Any]) -> FunctionType:
+    """A copy of the function, for which some of its global names mean something else."""
+    every = {**function.__globals__, **names}
+    return FunctionType(function.__code__, every, function.__name__, function.__defaults__)

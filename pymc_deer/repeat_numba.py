@@ -1,11 +1,8 @@
 """Numba implementation of :class:`~pymc_deer.repeat.Repeat`: a loop."""
 
-from pytensor.link.numba.dispatch.basic import (
-    numba_funcify_and_cache_key,
-    register_funcify_and_cache_key,
-)
+from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
-from pymc_deer.inline_numba import inlined
+from pymc_deer.inline_numba import function_of_graph, inlined, inlined_in_graphs
 from pymc_deer.repeat import Repeat
 from pymc_deer.source_numba import from_source
 
@@ -21,10 +18,9 @@ def repeat(n, {arguments}):
 
 @register_funcify_and_cache_key(Repeat)
 def numba_funcify_repeat(op: Repeat, node: object = None, **kwargs: object):
-    inner, inner_key = numba_funcify_and_cache_key(
-        op.fgraph, squeeze_output=True, fgraph_name="repeat_inner"
-    )
-    return from_source("repeat", _source(op), inlined(inner), inner_key)
+    inner, inner_key = function_of_graph(op.fgraph, squeeze_output=True, fgraph_name="repeat_inner")
+    function, key = from_source("repeat", _source(op), inlined(inner), inner_key)
+    return inlined_in_graphs(function), key
 
 
 def _source(op: Repeat) -> str:

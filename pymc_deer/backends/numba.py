@@ -313,7 +313,7 @@ def _compile_loop(source: str, inner_name: str, program: Program) -> Callable[..
     keep_freed_memory()
     inner, inner_key = _function(program, LOOP_MODE)
     # Chains run in threads; whether code holds Python's lock is part of what is compiled.
-    key = inner_key and sha256(f"nogil {source} {inner_key}".encode()).hexdigest()
+    key = inner_key and sha256(f"nogil direct {source} {inner_key}".encode()).hexdigest()
     env = {"__name__": __name__, "np": np, inner_name: inlined(inner)}
     function = compile_numba_function_src(source, "run", env, cache_key=key)
     return numba_njit(function, final_function=True, cache=key is not None, nogil=True)

@@ -6,7 +6,6 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.rewriting.basic import dfs_rewriter, in2out, node_rewriter
-from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -16,6 +15,7 @@ from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
 from pytensor.tensor.rewriting.scalarize import ScalarizedElemwise
 
 import pymc_deer.vector_loop_numba  # noqa: F401
+from pymc_deer.inline_numba import function_of_graph
 from pymc_deer.matmul import MatrixProduct
 from pymc_deer.scan import affine_scan
 from pymc_deer.short_axes import (
@@ -143,7 +143,7 @@ class LoopLinker(NumbaLinker):
 
     def fgraph_convert(self, fgraph: Any, **options: Any) -> tuple[Any, str | None]:
         """See PyTensor's ``JITLinker``."""
-        function, key = numba_funcify_and_cache_key(fgraph, **options)
+        function, key = function_of_graph(fgraph, **options)
         cached = key is not None and config.numba__cache
         return function, f"{key} fastmath={config.numba__fastmath}" if cached else None
 
