@@ -12,8 +12,11 @@ from typing import Any
 from tests.benchmarks.race import Setting, sampler_task
 from tests.benchmarks.worker import Worker
 
-MODELS = ("eight_schools", "german_credit", "radon")
-SAMPLERS = ("deer_mala", "deer_hmc", "nutpie")
+MODELS = (
+    *("eight_schools", "german_credit", "radon"),
+    *("stochastic_volatility", "hierarchical_100"),
+)
+SAMPLERS = ("deer_mala", "deer_hmc", "deer_hmc_numba", "nutpie")
 QUICK_MODELS, QUICK_SAMPLERS = ("eight_schools",), ("deer_mala", "nutpie")
 LIMIT = 180.0
 
