@@ -76,7 +76,7 @@ def sample(
     kernel
         ``"hmc"`` for :class:`DeerHMC`, ``"mala"`` for :class:`DeerMALA`, whose transitions are of
         one leapfrog step. The default makes more effective draws a second on all models that
-        ``docs/benchmarks.md`` has of both.
+        ``docs/benchmarks.md`` has beside other samplers.
     tune
         Recorded draws of warm-up; 1000 by default.
     chains
