@@ -4,6 +4,8 @@ import argparse
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,6 +75,20 @@ def paired_ratio(
         warm()
     times = np.array([[_seconds(one), _seconds(other)] for _ in range(repeats)])
     return float(np.median(times[:, 0] / times[:, 1])), *np.median(times, axis=0).tolist()
+
+
+def answer_of(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """The JSON that a module prints last, run by a process of its own.
+
+    Parameters
+    ----------
+    environment
+        Variables that it has besides.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    every = {**os.environ, **environment}
+    done = subprocess.run(command, env=every, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def take_no_options(description: str | None) -> None:

@@ -8,8 +8,6 @@ pairs. The rows go to ``docs/benchmarks/page_faults.json``.
 import argparse
 import json
 import resource
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from statistics import median
@@ -19,7 +17,7 @@ from unittest.mock import patch
 import pymc_deer
 from pymc_deer.backends import numba as numba_backend
 from tests.benchmarks.cases import CASES
-from tests.benchmarks.measure import write
+from tests.benchmarks.measure import answer_of, write
 from tests.zoo import marginal_mixture, ordered_logistic
 
 BUILDS = {
@@ -67,9 +65,7 @@ def run(name: str) -> dict[str, float]:
 
 def measure(name: str, freed: str) -> dict[str, float]:
     """What the runs of a fresh process take."""
-    command = [sys.executable, "-m", __spec__.name, name, freed]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(output.splitlines()[-1])
+    return answer_of(__spec__.name, name, freed)
 
 
 def rows() -> Iterator[dict[str, object]]:

@@ -9,8 +9,6 @@ checks and the opening of the store are part of it. The rows go to
 import argparse
 import json
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from pathlib import Path
 
 import pymc_deer
 from pymc_deer.examples import EXAMPLES
-from tests.benchmarks.measure import write
+from tests.benchmarks.measure import answer_of, write
 
 MODELS = ("eight-schools",)
 DRAWS = (1000, 100_000)
@@ -54,9 +52,7 @@ def child(name: str, n_draws: int, place: str) -> None:
 
 def measure(name: str, n_draws: int, place: str) -> dict[str, object]:
     """What one run takes, in a fresh process."""
-    command = [sys.executable, "-m", __spec__.name, name, str(n_draws), place]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(output.splitlines()[-1])
+    return answer_of(__spec__.name, name, str(n_draws), place)
 
 
 def rows() -> Iterator[dict[str, object]]:

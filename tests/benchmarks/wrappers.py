@@ -10,9 +10,6 @@ included; a gradient is timed over 4000 draws of one chain. The rows go to
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +20,7 @@ import numpy as np
 import pymc_deer
 from pymc_deer import inline_numba
 from tests.benchmarks.cases import CASES
-from tests.benchmarks.measure import write
+from tests.benchmarks.measure import answer_of, write
 
 MODELS = ("eight_schools", "german_credit", "radon", "stochastic_volatility", "hierarchical_100")
 DRAWS = 4000
@@ -54,15 +51,9 @@ def measure(model: str, *, with_wrappers: bool) -> dict[str, float]:
 def in_a_process(model: str, *, with_wrappers: bool) -> dict[str, float]:
     """As :func:`measure`, with nothing compiled beforehand."""
     flag = ["--with-wrappers"] if with_wrappers else []
-    command = [sys.executable, "-m", "tests.benchmarks.wrappers", "--one", model, *flag]
     with tempfile.TemporaryDirectory() as cache:
-        environment = {
-            **os.environ,
-            "PYTENSOR_FLAGS": f"base_compiledir={cache}",
-            "NUMBA_CACHE_DIR": cache,
-        }
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+        places = {"PYTENSOR_FLAGS": f"base_compiledir={cache}", "NUMBA_CACHE_DIR": cache}
+        return answer_of(__spec__.name, "--one", model, *flag, **places)
 
 
 def rows(repeats: int) -> Iterator[dict[str, object]]:
