@@ -8,6 +8,7 @@ import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -263,7 +264,8 @@ class JaxSolver(Solver):
         shape = (self.plan.window, n_probes, size)
         return lambda key: jax.random.rademacher(key, shape, dtype)
 
-    def _session(self) -> Any:
+    @contextmanager
+    def _session(self) -> Iterator[None]:
         # Of all solvers: what a copied step compiles anew in a fork would hang just as well.
         JaxSolver._jax_process = JaxSolver._jax_process or os.getpid()
         if os.getpid() != JaxSolver._jax_process:
@@ -271,8 +273,11 @@ class JaxSolver(Solver):
                 "JAX cannot run in a forked process. Write pm.sample(..., mp_ctx='forkserver'), "
                 "pm.sample(..., cores=1), or backend='numba'."
             )
-        # In float32 too, whose graphs count in int64. The user's setting comes back afterwards.
-        return jax.enable_x64(True)
+        # 64 bits in float32 too, whose graphs count in int64. Where it may, XLA multiplies float32
+        # matrices with 11 bits of each number (TF32, on GPUs since 2020): a thousand times tol.
+        # The user's settings come back afterwards.
+        with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+            yield
 
     def _take_buffers(self, n_chains: int, rows: int) -> tuple[jax.Array, ...]:
         """Buffers to donate, (C, rows, ...): those of the stretch before, if there was one."""

@@ -47,7 +47,7 @@ def measure_rates(dtype: str, n_matrix: int, n_copied: int) -> Rates:
     n_copied
         Most numbers whose bandwidth is measured: more lie in memory as well.
     """
-    with jax.enable_x64(dtype == "float64"):
+    with jax.enable_x64(dtype == "float64"), jax.default_matmul_precision("highest"):
         matrix = jax.random.normal(jax.random.key(0), (n_matrix, n_matrix), dtype)
         product = _least(jax.jit(lambda a: a @ a), matrix)
     moving = cache(partial(_bandwidth, dtype))
@@ -61,7 +61,7 @@ def measure_rates(dtype: str, n_matrix: int, n_copied: int) -> Rates:
 
 def _bandwidth(dtype: str, n: int) -> float:
     times = max(_COPIED // n, 1)
-    with jax.enable_x64(dtype == "float64"):
+    with jax.enable_x64(dtype == "float64"), jax.default_matmul_precision("highest"):
         column = jnp.ones(n, dtype)
         rows = int(np.sqrt(n))
         matrix = jnp.full((rows, rows), 1 / rows, dtype)

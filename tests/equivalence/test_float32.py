@@ -9,7 +9,12 @@ import pytensor
 import pytest
 
 from pymc_deer import examples
+from pymc_deer.backends import make_solver
+from pymc_deer.backends.base import WindowPlan
+from pymc_deer.backends.request import Tuning
 from pymc_deer.density import build_density
+from pymc_deer.metric import identity_metric
+from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec, build_sequential, build_sweep
 from tests.equivalence.problems import KERNELS, problem
 from tests.support import BACKENDS, SLOW_ON_NUMBA
@@ -76,3 +81,34 @@ def test_nothing_turns_into_float64_on_the_way(name: str) -> None:
             found = jax.eval_shape(_compile(program), *map(_abstract, program.inputs))
             types = [array.dtype for array in found]
             assert types == [variable.type.dtype for variable in program.outputs]
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
+@pytest.mark.parametrize("window", [1, 16])
+def test_products_have_all_digits(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs multiply float32 numbers cut to 11 bits, unless told otherwise; CPUs never do."""
+    import jax
+
+    from pymc_deer.backends.placement import OneDevice
+
+    programs = []
+
+    def program(self, loop):
+        def run(*arguments):
+            programs.append(jax.jit(loop).lower(*arguments).as_text())
+            return loop(*arguments)
+
+        return run
+
+    monkeypatch.setattr(OneDevice, "program", program)
+    with pytensor.config.change_flags(floatX="float32"):
+        density = build_density(examples.correlated_logistic(100, 5))
+        spec = SweepSpec("dense", "stochastic")
+        solver = make_solver("jax", density, spec, WindowPlan(window, None, 1e-4, 16))
+        tuning = Tuning(0.1, 1.0, identity_metric("dense", 5))
+        tape = Streams.spawn(np.random.default_rng(1)).tape(16, 5, tuning, solver.draw_momenta)
+        params = density.param_values({})
+        solver.solve(np.zeros(5), tape, tuning, params, np.random.default_rng(2))
+    products = [line for line in programs[0].splitlines() if "stablehlo.dot" in line]
+    assert products
+    assert all("precision = [HIGHEST, HIGHEST]" in line for line in products)
