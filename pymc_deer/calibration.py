@@ -65,6 +65,11 @@ WORTH_LEAVING = 1.1
 """Speed over the sequential chain from which windows are used: below it lies the clock's noise."""
 
 _MEMORY_SHARE = 0.25
+_AFFORDABLE_SHARE = 0.4
+"""Shares of the memory free that windows which are tried may take, and those that were asked for:
+where a density has many large intermediate results (the matrices of a Gaussian process, functions
+of counts), a state takes up to 2.3 times what is estimated."""
+
 _WIDTHS = {"cpu": (16, 64, 256, 1024), "gpu": (64, 256, 1024, 4096, 16384)}
 _FIRST_WIDTH = 256
 _SLOW_START = 64
@@ -287,7 +292,8 @@ def affordable_window(solver: Solver, window: int, n_chains: int = 1) -> int:
 
     So many chains have one at the same time.
     """
-    free, plan = solver.free_memory() / n_chains, replace(solver.plan, window=window)
+    free = _AFFORDABLE_SHARE * solver.free_memory() / n_chains
+    plan = replace(solver.plan, window=window)
     if window * solver.most_bytes_per_state() <= free:
         return window
     needed = solver.bytes_per_state()

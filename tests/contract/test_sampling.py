@@ -478,7 +478,7 @@ def test_the_windows_of_all_chains_fit_in_memory(monkeypatch: pytest.MonkeyPatch
         return together(model, chains=chains, **options)
 
     step = KERNELS["mala"](model=model, backend="jax", window=1)
-    free = 1.5 * 256 * step.solver.bytes_per_state()
+    free = 4 * 256 * step.solver.bytes_per_state()
     alone = run(free, 1)
     assert alone.sample_stats.attrs["deer_window"] == 256
     with pytest.warns(UserWarning, match=r"^Windows of 256 transitions of 4 chains do not fit"):

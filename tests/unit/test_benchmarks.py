@@ -17,7 +17,7 @@ import pytest
 
 from pymc_deer.density import build_density
 from pymc_deer.noise import Tape, draw_tape
-from tests.benchmarks import paper, race, samplers, scaling, suites, sweeps, tables
+from tests.benchmarks import hlo, paper, race, samplers, scaling, suites, sweeps, tables
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.figures import Run, figures, scalars, seconds_to_converge
 from tests.benchmarks.measure import RESULTS, surroundings
@@ -333,3 +333,45 @@ def test_a_new_table_takes_the_place_of_the_old_one(tmp_path):
     for _ in range(2):
         write_headline(readme, RESULTS)
         assert readme.read_text() == f"before\n{MARKS[0]}\n{headline(RESULTS)}{MARKS[1]}\nafter\n"
+
+
+PROGRAM = """HloModule jit_loop
+
+%fused_add (p: f32[8,5]) -> f32[8,5] {
+  %p = f32[8,5]{1,0} parameter(0)
+  ROOT %s = f32[8,5]{1,0} add(%p, %p)
+}
+
+%path (c: (s64[], f32[8,5])) -> (s64[], f32[8,5]) {
+  %c = (s64[], f32[8,5]{1,0}) parameter(0)
+  %x = f32[8,5]{1,0} get-tuple-element(%c), index=1
+  %copy.1 = f32[8,5]{1,0} copy(%x)
+  ROOT %t = (s64[], f32[8,5]{1,0}) tuple(%x, %copy.1)
+}
+
+%sweep (c: (s64[], f32[8,5])) -> (s64[], f32[8,5]) {
+  %c = (s64[], f32[8,5]{1,0}) parameter(0)
+  %x = f32[8,5]{1,0} get-tuple-element(%c), index=1
+  %gemm = (f64[8,9]{1,0}, s8[4194304]{0}) custom-call(%x, %x), custom_call_target="__cublas$gemm"
+  %found = pred[8]{0} fusion(%gemm), kind=kLoop, calls=%fused_add
+  %while.1 = (s64[], f32[8,5]{1,0}) while(%c), condition=%less, body=%path
+  ROOT %t = (s64[], f32[8,5]{1,0}) tuple(%x, %x)
+}
+
+ENTRY %main.1 (a: f32[8,5]) -> f32[8,5] {
+  %a = f32[8,5]{1,0} parameter(0)
+  %loop = (s64[], f32[8,5]{1,0}) while(%a), condition=%less, body=%sweep
+  ROOT %x = f32[8,5]{1,0} get-tuple-element(%loop), index=1
+}
+"""
+
+
+def test_kernels_and_bytes_of_loops_are_read_from_a_program():
+    matrix, wide = 4 * 8 * 5, 8 * 8 * 9
+    path = hlo.Work(1, 0, 2 * matrix, None)
+    assert hlo.work_of_loop(PROGRAM) == hlo.Work(2, 1, 2 * matrix + wide + wide + 8, path)
+
+
+def test_a_program_without_a_loop_has_no_work_of_one():
+    with pytest.raises(ValueError, match="no loop"):
+        hlo.work_of_loop(PROGRAM.replace(" while(", " copy("))
