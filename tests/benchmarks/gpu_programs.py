@@ -158,7 +158,7 @@ def rows(
                 "compile_s": round(one.seconds, 1),
                 "kernels": work.kernels,
                 "products": work.products,
-                "kernels_of_path": work.inside.kernels if work.inside else None,
+                "kernels_of_path": work.inside.kernels if work.inside else "",
                 "mb": _short(n_bytes / 1e6),
                 "least_us": _short(1e6 * n_bytes / BANDWIDTH),
             }
