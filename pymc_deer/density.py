@@ -10,9 +10,9 @@ calls (``pm.Data``, other shared variables, value variables that another step me
 and large constants) is an explicit input of the graph, never a constant baked into it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pytensor
@@ -29,6 +29,7 @@ from pytensor.tensor.type import TensorType, discrete_dtypes
 
 from pymc_deer.constants import folded, lifted
 from pymc_deer.derivatives import HvpFunction, automatic_hvp, gradient
+from pymc_deer.gradient_first import GradientFirst, common_parts
 from pymc_deer.logistic import evaluated_once
 from pymc_deer.precision import added_in_float64
 from pymc_deer.status import ModelError
@@ -138,13 +139,27 @@ class Density:
                 raise _changed_shape(param.name, param.type.shape, value.shape)
         return values
 
-    def single(self, x: Tensor) -> list[Tensor]:
-        """Logp and gradient at one state x of shape (D,)."""
-        return graph_replace([self.logp, self.dlogp], {self.x: x}, strict=False)
+    @cached_property
+    def parts(self) -> list[Tensor]:
+        """x, and what else logp follows from by little once the gradient is known."""
+        return [self.x, *common_parts(self.x, self.logp, self.dlogp)]
 
-    def batch(self, x: Tensor) -> list[Tensor]:
+    @property
+    def single(self) -> GradientFirst:
+        """Logp and gradient at one state x of shape (D,)."""
+        return self._evaluated(partial(graph_replace, strict=False))
+
+    @property
+    def batch(self) -> GradientFirst:
         """Logp and gradient at each row of x: shapes (W,) and (W, D)."""
-        return vectorize_graph([self.logp, self.dlogp], {self.x: x})
+        return self._evaluated(vectorize_graph)
+
+    def _evaluated(self, replace: Callable[..., list[Tensor]]) -> GradientFirst:
+        return GradientFirst(
+            lambda x: replace([self.logp, self.dlogp], {self.x: x}),
+            lambda x: replace([self.dlogp, *self.parts], {self.x: x}),
+            lambda parts: replace([self.logp], dict(zip(self.parts, parts, strict=True)))[0],
+        )
 
     def single_hvp(self, x: Tensor, probes: Tensor) -> Tensor:
         """Hessian at x of shape (D,) times each row of `probes`, shape (P, D)."""

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import pytensor.tensor as pt
 
-from pymc_deer.leapfrog import LogpDlogp, Path, Phase, Tangent, leapfrog
+from pymc_deer.gradient_first import GradientFirst
+from pymc_deer.leapfrog import Path, Phase, Tangent, leapfrog
 from pymc_deer.precision import wide_sum
 from pymc_deer.typing import Tensor
 
@@ -54,7 +55,7 @@ class Transition(NamedTuple):
 
 
 def transition(
-    density: LogpDlogp,
+    density: GradientFirst,
     state: State,
     xi: Tensor,
     log_u: Tensor,

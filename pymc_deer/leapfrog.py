@@ -14,11 +14,9 @@ from typing import NamedTuple
 import pytensor.tensor as pt
 from pytensor.graph.traversal import explicit_graph_inputs
 
+from pymc_deer.gradient_first import GradientFirst
 from pymc_deer.repeat import Repeat
 from pymc_deer.typing import Tensor
-
-LogpDlogp = Callable[[Tensor], "list[Tensor]"]
-"""Logp (...) and its gradient (..., D) at z (..., D)."""
 
 Hvp = Callable[[Tensor, Tensor], Tensor]
 """Hessian at z (..., D) times each of the probes (..., P, D), in whitened coordinates."""
@@ -48,40 +46,72 @@ class Tangent(NamedTuple):
 
 
 def leapfrog(
-    density: LogpDlogp, start: Phase, path: Path, tangent: Tangent | None = None
+    density: GradientFirst, start: Phase, path: Path, tangent: Tangent | None = None
 ) -> tuple[Phase, Tensor | None]:
-    """The end of a path, and the directions there: one gradient and P products for every step."""
-    values = list(start)
+    """The end of a path of one step or more, and the directions there.
+
+    One gradient and P products for every step, and logp at the end.
+    """
+    step_size, n_left = path
+    directions: list[Tensor] = []
     if tangent is not None:
         # As many as there are states, where all follow the same ones.
-        directions = tangent.directions + pt.expand_dims(pt.zeros_like(start.z), -2)
-        kick = path.step_size / 2
-        values += [directions, pt.zeros_like(directions), kick]
-
-    def step(*values: Tensor) -> list[Tensor]:
-        phase = Phase(*values[:4])
-        moved = list(_step(density, phase, path.step_size))
-        if tangent is None:
-            return moved
-        return moved + _step_tangent(tangent.hvp, phase.z, *values[4:], path.step_size)
-
-    if path.n_leapfrog is None:
-        values = step(*values)
-    elif path.n_leapfrog.ndim == 0:
-        values = _repeated(path.n_leapfrog, step, values)
+        first = tangent.directions + pt.expand_dims(pt.zeros_like(start.z), -2)
+        directions = [first, pt.zeros_like(first), step_size / 2]
+    values = [start.z, start.momentum, start.dlogp, *directions]
+    if n_left is None:
+        density = GradientFirst.of_both(density.both)
+        values = _step(density, tangent, step_size, None, *values)
     else:
-        n_left, longest = path.n_leapfrog, pt.max(path.n_leapfrog)
-        _, *values = _repeated(longest, _while_any_left(step), [n_left, *values])
-    return Phase(*values[:4]), None if tangent is None else values[4]
+        nothing = _nothing(start.z, density.gradient(start.z)[1:])
+
+        def step(n_left: Tensor, *values: Tensor) -> list[Tensor]:
+            moves = pt.gt(n_left, 0) if n_left.ndim else None
+            carried = values[: len(values) - len(nothing)]
+            return [n_left - 1, *_step(density, tangent, step_size, moves, *carried)]
+
+        longest = pt.max(n_left) if n_left.ndim else n_left
+        _, *values = _repeated(longest, step, [n_left, *values, *nothing])
+    z, momentum, dlogp, *others = values
+    parts = others[len(directions) :]
+    return Phase(z, momentum, density.logp(parts), dlogp), others[0] if directions else None
 
 
-def _step(density: LogpDlogp, phase: Phase, step_size: Tensor) -> Phase:
-    step_size = pt.expand_dims(step_size, -1)
-    half_step = step_size / 2
-    momentum = phase.momentum + half_step * phase.dlogp
-    z = phase.z + step_size * momentum
-    logp, dlogp = density(z)
-    return Phase(z, momentum + half_step * dlogp, logp, dlogp)
+def _step(
+    density: GradientFirst,
+    tangent: Tangent | None,
+    step_size: Tensor,
+    moves: Tensor | None,
+    z: Tensor,
+    momentum: Tensor,
+    dlogp: Tensor,
+    *directions: Tensor,
+) -> list[Tensor]:
+    """Position, momentum, gradient and directions behind a step, and what logp follows from.
+
+    States that do not move stay where they are, and all is computed there once more. None is all.
+    """
+    size = pt.expand_dims(step_size, -1)
+    kicked = momentum + size / 2 * dlogp
+    moved = _held(moves, z, z + size * kicked)
+    moved_dlogp, *parts = density.gradient(moved)
+    kicked = _held(moves, momentum, kicked + size / 2 * moved_dlogp)
+    turned = [] if tangent is None else _step_tangent(tangent.hvp, z, *directions, step_size)
+    turned = [_held(moves, *pair) for pair in zip(directions, turned, strict=True)]
+    return [moved, kicked, moved_dlogp, *turned, *parts]
+
+
+def _held(moves: Tensor | None, old: Tensor, new: Tensor) -> Tensor:
+    if moves is None:
+        return new
+    return pt.switch(pt.expand_dims(moves, tuple(range(1, old.ndim))), new, old)
+
+
+def _nothing(z: Tensor, parts: Sequence[Tensor]) -> list[Tensor]:
+    """Room for these parts of each state: what is there before the first step is not looked at."""
+    lead = z.ndim - 1
+    of_all = [z.shape[i] if n is None else n for i, n in enumerate(z.type.shape[:lead])]
+    return [pt.zeros((*of_all, *part.type.shape[lead:]), part.type.dtype) for part in parts]
 
 
 def _step_tangent(
@@ -91,20 +121,6 @@ def _step_tangent(
     momentum = momentum + pt.expand_dims(kick, (-2, -1)) * hvp(z, directions)
     directions = directions + pt.expand_dims(step_size, (-2, -1)) * momentum
     return [directions, momentum, step_size]
-
-
-def _while_any_left(step: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
-    """A step of those paths in a batch that have steps left."""
-
-    def advance(n_left: Tensor, *values: Tensor) -> list[Tensor]:
-        moves = pt.gt(n_left, 0)
-        rows = [
-            pt.switch(pt.expand_dims(moves, tuple(range(1, old.ndim))), new, old)
-            for old, new in zip(values, step(*values), strict=True)
-        ]
-        return [n_left - 1, *rows]
-
-    return advance
 
 
 def _repeated(

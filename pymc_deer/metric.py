@@ -14,6 +14,7 @@ import numpy as np
 import pytensor.tensor as pt
 from scipy.linalg import solve_triangular
 
+from pymc_deer.gradient_first import GradientFirst
 from pymc_deer.typing import Tensor
 
 _SMALL = 64
@@ -166,16 +167,18 @@ class SymbolicMetric(_Whitening):
             return pt.sum(matrix * rows[:, None], axis=0)
         return _Whitening._rows(rows, matrix)
 
-    def whiten(
-        self, logp_dlogp: Callable[[Tensor], list[Tensor]]
-    ) -> Callable[[Tensor], list[Tensor]]:
+    def whiten(self, density: GradientFirst) -> GradientFirst:
         """Log-density and gradient as functions of z."""
 
-        def whitened(z: Tensor) -> list[Tensor]:
-            logp, dlogp = logp_dlogp(self.mu + self.scale(z))
+        def both(z: Tensor) -> list[Tensor]:
+            logp, dlogp = density.both(self.mu + self.scale(z))
             return [logp, self.pull_back(dlogp)]
 
-        return whitened
+        def gradient(z: Tensor) -> list[Tensor]:
+            dlogp, *parts = density.gradient(self.mu + self.scale(z))
+            return [self.pull_back(dlogp), *parts]
+
+        return GradientFirst(both, gradient, density.logp)
 
     def whiten_hvp(
         self, hvp: Callable[[Tensor, Tensor], Tensor]

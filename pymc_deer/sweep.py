@@ -28,6 +28,7 @@ from pytensor.compile.builders import OpFromGraph
 
 from pymc_deer.batch import Batching, BatchMap
 from pymc_deer.density import Density
+from pymc_deer.gradient_first import GradientFirst
 from pymc_deer.jacobian import (
     Rule,
     accepted_jacobian,
@@ -36,7 +37,7 @@ from pymc_deer.jacobian import (
     secant_curvature,
 )
 from pymc_deer.kernel import State, transition
-from pymc_deer.leapfrog import LogpDlogp, Path, Tangent
+from pymc_deer.leapfrog import Path, Tangent
 from pymc_deer.metric import MetricKind, SymbolicMetric
 from pymc_deer.noise import NoiseSource
 from pymc_deer.precision import WIDE
@@ -178,17 +179,17 @@ def _transition_map(
     lead = (width,) if batching == "vectorized" else ()
     if batching == "vectorized":
         x = pt.tensor("x", dtype=dtype, shape=(*lead, size))
-        logp_dlogp, hvp = _as_op(x, density.batch(x), density.params), density.batch_hvp
+        evaluated, hvp = _as_ops(x, density.batch, density.params, spec.kernel), density.batch_hvp
     else:
         x = density.x.type("x")
-        logp_dlogp, hvp = _as_op(x, density.single(x), density.params), density.single_hvp
+        evaluated, hvp = _as_ops(x, density.single, density.params, spec.kernel), density.single_hvp
 
     metric = SymbolicMetric.of(spec.metric, size, dtype)
     z, xi = (pt.tensor(n, dtype=dtype, shape=(*lead, size)) for n in ("z", "xi"))
     log_u = pt.tensor("log_u", dtype=WIDE, shape=lead)
     step_size = pt.tensor("step_size", dtype=dtype, shape=lead)
-    whitened = metric.whiten(logp_dlogp)
-    state = State(z, *whitened(z))
+    whitened = metric.whiten(evaluated)
+    state = State(z, *whitened.both(z))
     n_leapfrog = pt.tensor("n_leapfrog", dtype="int64", shape=lead)
     mapped: list[Tensor] = [z, xi, log_u, step_size]
     if spec.kernel == "hmc":
@@ -219,7 +220,20 @@ def _transition_map(
     )
 
 
-def _as_op(x: Tensor, logp_dlogp: Sequence[Tensor], params: Sequence[Tensor]) -> LogpDlogp:
-    """The density as one Op, so that a graph which evaluates it twice compiles it once."""
-    op = OpFromGraph([x, *params], list(logp_dlogp), name="LogpDlogp")
-    return lambda at: op(at, *params)
+def _as_ops(
+    x: Tensor, density: GradientFirst, params: Sequence[Tensor], kernel: Kernel
+) -> GradientFirst:
+    """The density as Ops, so that a graph which evaluates it twice compiles it once."""
+    if kernel == "mala":
+        both = _op([x, *params], density.both(x), "LogpDlogp")
+        return GradientFirst.of_both(lambda at: both(at, *params, return_list=True))
+    gradient = _op([x, *params], density.gradient(x), "Gradient")
+    parts = [kind() for kind in gradient.output_types[1:]]
+    logp = _op([*parts, *params], [density.logp(parts)], "Logp")
+    return GradientFirst.of_parts(
+        lambda at: gradient(at, *params, return_list=True), lambda found: logp(*found, *params)
+    )
+
+
+def _op(inputs: list[Tensor], outputs: list[Tensor], name: str) -> OpFromGraph:
+    return OpFromGraph(inputs, outputs, name=name, on_unused_input="ignore")

@@ -36,7 +36,7 @@ def build_gradient(density: Density, width: int | None, *, threaded: bool) -> Pr
     blocking = pt.tensor("blocking", dtype="int64", shape=(2,))
     batch_map: Any = BatchMap(
         [x, *density.params],
-        density.batch(x),
+        density.batch.both(x),
         n_mapped=1,
         batching="vectorized",
         threaded=threaded,

@@ -12,7 +12,6 @@ import numba
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.replace import graph_replace
 
 from pymc_deer.adaptation import acceptance_rates
 from pymc_deer.backends import make_solver
@@ -59,13 +58,12 @@ class Problem:
         self.size = case.density.size
         self._arrays = (case.tuning.metric.mu, case.tuning.metric.factor, *case.params)
         metric = SymbolicMetric.of(case.tuning.metric.kind, self.size, case.density.dtype)
-        x, z = (pt.tensor(n, dtype="float64", shape=(width, self.size)) for n in "xz")
+        z = pt.tensor("z", dtype="float64", shape=(width, self.size))
         probes = pt.tensor("probes", dtype="float64", shape=(width, 1, self.size))
         params = [*metric.params, *case.density.params]
-        logp_dlogp = list(case.density.batch(x))
-        whitened = metric.whiten(lambda at: graph_replace(logp_dlogp, {x: at}))
+        whitened = metric.whiten(case.density.batch)
         hvp = metric.whiten_hvp(case.density.batch_hvp)
-        self._gradient = _compiled([z, *params], whitened(z))
+        self._gradient = _compiled([z, *params], whitened.both(z))
         self._hvp = _compiled([z, probes, *params], hvp(z, probes))
 
     def gradient(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

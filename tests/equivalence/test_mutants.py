@@ -71,11 +71,12 @@ def test_a_wrong_acceptance_term_is_caught(single_threaded, monkeypatch, name):
 
 
 def test_a_path_without_its_last_half_kick_is_caught(hmc, monkeypatch):
-    def mutant(density, phase, step_size):
-        step_size = pt.expand_dims(step_size, -1)
-        momentum = phase.momentum + step_size / 2 * phase.dlogp
-        z = phase.z + step_size * momentum
-        return leapfrog.Phase(z, momentum, *density(z))
+    original = leapfrog._step
+
+    def mutant(density, tangent, step_size, moves, z, momentum, dlogp):
+        moved = original(density, tangent, step_size, moves, z, momentum, dlogp)
+        moved[1] = momentum + pt.expand_dims(step_size, -1) / 2 * dlogp
+        return moved
 
     monkeypatch.setattr(leapfrog, "_step", mutant)
     with pytest.raises(AssertionError):
@@ -84,13 +85,23 @@ def test_a_path_without_its_last_half_kick_is_caught(hmc, monkeypatch):
         check_oracle_ratios(hmc)
 
 
+def test_a_logp_of_the_state_before_the_last_is_caught(hmc, monkeypatch):
+    original = leapfrog._step
+
+    def mutant(density, tangent, step_size, moves, z, *others):
+        moved = original(density, tangent, step_size, moves, z, *others)
+        _, *parts = density.gradient(z)
+        return [*moved[: -len(parts)], *parts]
+
+    monkeypatch.setattr(leapfrog, "_step", mutant)
+    with pytest.raises(AssertionError):
+        check_oracle_ratios(hmc)
+
+
 def test_paths_that_go_on_past_their_end_are_caught(hmc, monkeypatch):
     """In a batch of paths of different lengths, the shorter ones wait for the longest."""
 
-    def mutant(step):
-        return lambda n_left, *values: [n_left - 1, *step(*values)]
-
-    monkeypatch.setattr(leapfrog, "_while_any_left", mutant)
+    monkeypatch.setattr(leapfrog, "_held", lambda moves, old, new: new)
     with pytest.raises(AssertionError):
         check_states(hmc)
     # One state at a time has a path of its own.

@@ -146,7 +146,7 @@ def test_agrees_with_the_model(make: Callable[[], pm.Model]) -> None:
 def test_batch_is_row_by_row(make: Callable[[], pm.Model]) -> None:
     model, density, function = compiled(make)
     xs = pt.tensor("xs", dtype=density.dtype, shape=(3, density.size))
-    batch = pytensor.function([xs, *density.params], density.batch(xs), mode=REWRITTEN)
+    batch = pytensor.function([xs, *density.params], density.batch.both(xs), mode=REWRITTEN)
     rows = np.array([x for x, _ in points(model, density, 3)])
     params = density.param_values(model.initial_point())
     logp, dlogp = batch(rows, *params)
@@ -342,7 +342,7 @@ def test_a_state_outside_the_support_leaves_its_batch_alone() -> None:
     density = build_density(model)
     states = np.array([[1.0], [-1.0], [2.0]])
     x = pt.matrix("x", shape=(None, 1))
-    batch = pytensor.function([x, *density.params], density.batch(x), mode="FAST_COMPILE")
+    batch = pytensor.function([x, *density.params], density.batch.both(x), mode="FAST_COMPILE")
     params = density.param_values(model.initial_point())
     logp, dlogp = batch(states, *params)
     alone = [batch(state[None], *params) for state in states]

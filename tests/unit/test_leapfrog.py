@@ -9,19 +9,27 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_deer import leapfrog
+from pymc_deer.gradient_first import GradientFirst
 from pymc_deer.leapfrog import Path, Phase, Tangent
 
 SIZE = 3
-LENGTHS = np.array([1, 4, 0, 7, 2])
+LENGTHS = np.array([1, 4, 3, 7, 2])
 STEP_SIZES = np.array([0.3, 0.2, 0.4, 0.15, 0.25])
 SCALES = np.array([1.0, 0.5, 2.0])
 
 
-def density(z) -> list:
-    """A bent density whose coordinates hang together."""
+def slope(z) -> list:
+    """Gradient of a bent density whose coordinates hang together, and what logp follows from."""
     total = pt.sum(z, axis=-1)
-    logp = -pt.sum(SCALES * z**2, axis=-1) / 2 - total**4 / 10
-    return [logp, -SCALES * z - pt.expand_dims(0.4 * total**3, -1)]
+    return [-SCALES * z - pt.expand_dims(0.4 * total**3, -1), z, total]
+
+
+def height(parts) -> pt.TensorVariable:
+    z, total = parts
+    return -pt.sum(SCALES * z**2, axis=-1) / 2 - total**4 / 10
+
+
+density = GradientFirst.of_parts(slope, height)
 
 
 def hvp(z, directions):
@@ -55,7 +63,7 @@ def compiled(batch: bool, n_directions: int | None = None, inlined: bool = False
     directions = pt.tensor("v", dtype="float64", shape=(*lead, n_directions or 1, SIZE))
     tangent = Tangent(hvp, directions) if n_directions else None
     path = Path(step_size, None if inlined else n_leapfrog)
-    start = Phase(z, momentum, *density(z))
+    start = Phase(z, momentum, *density.both(z))
     end, moved = leapfrog.leapfrog(density, start, path, tangent)
     outputs = [*end, *([] if moved is None else [moved])]
     inputs = [z, momentum, step_size, n_leapfrog, directions]
@@ -148,9 +156,10 @@ def test_states_may_share_their_directions() -> None:
     """The unit vectors of the exact rule are given once for all states."""
     z, momentum = starts()
     units = np.eye(SIZE)[None]
-    variables = [pt.matrix("z", dtype="float64"), pt.matrix("momentum", dtype="float64")]
+    like = {"dtype": "float64", "shape": (None, SIZE)}
+    variables = [pt.tensor("z", **like), pt.tensor("momentum", **like)]
     path = Path(pt.constant(STEP_SIZES), pt.constant(LENGTHS))
-    start = Phase(*variables, *density(variables[0]))
+    start = Phase(*variables, *density.both(variables[0]))
     tangent = Tangent(hvp, pt.constant(units))
     _, moved = leapfrog.leapfrog(density, start, path, tangent)
     found = pytensor.function(variables, moved, mode="FAST_COMPILE")(z, momentum)

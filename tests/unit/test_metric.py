@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from pymc_deer.gradient_first import GradientFirst
 from pymc_deer.metric import KINDS, Metric, MetricKind, SymbolicMetric, identity_metric
 
 SIZE = 3
@@ -101,7 +102,7 @@ def test_whitened_gradient_is_the_gradient_of_the_whitened_density(kind: MetricK
     def swapped(x: pt.TensorVariable) -> Any:
         return pt.stack([x[1], x[0], pt.zeros(())])
 
-    logp, dlogp = symbolic.whiten(density)(z)
+    logp, dlogp = symbolic.whiten(GradientFirst.of_both(density)).both(z)
     whitened = pytensor.function(
         [z, *symbolic.params], [dlogp, pytensor.grad(logp, z)], mode="FAST_COMPILE"
     )
