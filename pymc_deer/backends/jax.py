@@ -104,20 +104,21 @@ class JaxSolver(Solver):
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
         noises = [job.noise.after(first) for job in jobs]
         starts = np.stack([j.buffers.state_before(first) if first else j.start for j in jobs])
-        n, rows = len(noises[0].log_u), self.plan.capacity
+        # The first row is for where the chains start.
+        n, rows = len(noises[0].log_u), 1 + self.plan.capacity
         weight = max(noise.n_leapfrog.max() for noise in noises)
         with self._session():
             loop = self._compiled("sequential", self._compile_sequential)
             filled = self._take_buffers(len(jobs), rows)
             tape = self._tapes.take((len(jobs), rows), lambda: _empty_tape(noises, rows))
             # The rows behind the noise, which are not looked at, are as they were.
-            _fill(tape, noises)
+            _fill(tape, noises, 1)
             starts, *arrays = map(self.placement.of_chains, (starts, *tape))
             for call in self._paces["sequential", len(jobs)].calls(n, weight):
                 self._check_stopped()
                 filled = loop(filled, starts, *arrays, *call, self._on_device(inputs))
                 filled[0].block_until_ready()
-            self._write(filled, jobs, first, [n] * len(jobs))
+            self._write(filled, jobs, first, [range(1, n + 1)] * len(jobs))
             # Once they are read: the next stretch may begin at once, in another thread.
             self._buffers.keep((len(jobs), rows), filled)
             self._tapes.keep((len(jobs), rows), tape)
@@ -127,7 +128,7 @@ class JaxSolver(Solver):
         rows = self.plan.capacity + window
         noises = [job.noise for job in jobs]
         arrays = _empty_tape(noises, rows)
-        _fill(arrays, noises)
+        _fill(arrays, noises, 0)
         budget, weight = self.plan.sweep_budget(n), arrays[-1].max()
         pace = self._paces[self.spec.rule, window, n_jobs]
         dtype, size = self.density.dtype, self.density.size
@@ -157,17 +158,17 @@ class JaxSolver(Solver):
                 counts = self.placement.fetched(carry[:2])
                 pace.took(sweeps - before, weight)
             n_done, n_sweeps = np.minimum(counts[0], n).tolist(), counts[1].tolist()
-            self._write(filled, jobs, 0, n_done)
+            self._write(filled, jobs, 0, [range(n) for n in n_done])
             self._buffers.keep((n_jobs, rows), filled)
         return list(zip(n_done, n_sweeps, strict=True))
 
     def _write(
-        self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int, n_rows: Sequence[int]
+        self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int, rows: Sequence[range]
     ) -> None:
-        """Copy what is asked for of each chain's first rows, (C, rows, ...), to its own buffers."""
+        """Copy what is asked for of some of each chain's rows, (C, rows, ...), to its buffers."""
         arrays = self.placement.fetched(filled)
-        for i, (job, n) in enumerate(zip(jobs, n_rows, strict=True)):
-            job.buffers.write(at, [array[i, :n] for array in arrays])
+        for i, (job, own) in enumerate(zip(jobs, rows, strict=True)):
+            job.buffers.write(at, [array[i, own.start : own.stop] for array in arrays])
 
     @property
     def batches_chains(self) -> bool:
@@ -351,12 +352,18 @@ def _abstract(variable: Any) -> jax.ShapeDtypeStruct:
 
 
 def _empty_tape(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
-    """Room for the noise of all chains at full capacity, so that all calls have one shape."""
-    return tuple(np.zeros((len(noises), rows, *a.shape[1:]), a.dtype) for a in noises[0])
+    """Room for the noise of all chains at full capacity, so that all calls have one shape.
+
+    As it is, it accepts steps of size 0.
+    """
+    tape = Noise(*(np.zeros((len(noises), rows, *a.shape[1:]), a.dtype) for a in noises[0]))
+    tape.log_u[:] = -np.inf
+    tape.n_leapfrog[:] = 1
+    return tape
 
 
-def _fill(tape: tuple[np.ndarray, ...], noises: Sequence[Noise]) -> None:
-    """Put the noise of all chains into the first rows of the arrays."""
+def _fill(tape: tuple[np.ndarray, ...], noises: Sequence[Noise], at: int) -> None:
+    """Put the noise of all chains into the arrays, from row `at` on."""
     for padded, of_chains in zip(tape, zip(*noises, strict=True), strict=True):
         for mine, its in zip(padded, of_chains, strict=True):
-            mine[: len(its)] = its
+            mine[at : at + len(its)] = its

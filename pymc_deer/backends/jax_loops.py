@@ -26,6 +26,9 @@ def sequential_loop(
 ) -> tuple[jax.Array, ...]:
     """Transitions `first` to `last` of all chains, step by step, into the buffers.
 
+    Row 0 of the noise moves nothing: with it the density is evaluated where the chains start. It is
+    one program with the transitions, each of which has the row behind its number.
+
     Parameters
     ----------
     step
@@ -33,7 +36,7 @@ def sequential_loop(
     momenta
         Momenta (n, D) from n rows of the tape.
     buffers
-        What a solve fills in, (C, rows, ...); given back filled.
+        What a solve fills in, (C, rows, ...), behind a row for the starts; given back filled.
     starts
         States before the first transition of all, (C, D).
     xi, log_u, step_sizes, n_leapfrog
@@ -45,29 +48,25 @@ def sequential_loop(
     step_all = _for_each_chain(step, len(starts), 7)
 
     def advance(carry):
-        t, states, written = carry
-        of_xi, *now = (lax.dynamic_index_in_dim(array, t, 1, keepdims=False) for array in noise)
-        rows = _of_types(buffers, step_all(*states, momenta(of_xi), *now, *inputs))
+        row, states, written = carry
+        of_xi, *now = (lax.dynamic_index_in_dim(array, row, 1, keepdims=False) for array in noise)
+        found = step_all(*states, momenta(of_xi), *now, *inputs)
+        z, logp, dlogp, log_alpha, energy = _of_types(buffers, found)
+        # The Metropolis ratio against logp = 0 is logp itself, finite or not.
+        logp = jnp.where(row == 0, log_alpha, logp)
         written = tuple(
-            lax.dynamic_update_index_in_dim(b, row, t, 1)
-            for b, row in zip(written, rows, strict=True)
+            lax.dynamic_update_index_in_dim(b, found, row, 1)
+            for b, found in zip(written, (z, logp, dlogp, log_alpha, energy), strict=True)
         )
-        return t + 1, rows[:3], written
+        return row + 1, (z, logp, dlogp), written
 
-    def evaluate():
-        # A step of size 0 that is always accepted evaluates the density where the chain stands; the
-        # Metropolis ratio against logp = 0 is logp itself, finite or not.
-        still, zero = jnp.zeros_like(starts), jnp.zeros_like(log_u[:, 0])
-        no_size, one = jnp.zeros_like(step_sizes[:, 0]), jnp.ones_like(n_leapfrog[:, 0])
-        rows = step_all(starts, zero, still, still, zero - jnp.inf, no_size, one, *inputs)
-        z, _, dlogp, logp, _ = _of_types(buffers, rows)
-        return [z, logp, dlogp]
-
-    def go_on():
-        return [b[:, first - 1] for b in buffers[:3]]
-
-    carry = (first, lax.cond(first == 0, evaluate, go_on), buffers)
-    return lax.while_loop(lambda carry: carry[0] < last, advance, carry)[2]
+    unknown = starts, jnp.zeros_like(log_u[:, 0]), jnp.zeros_like(starts)
+    begins = first == 0
+    states = tuple(
+        jnp.where(begins, new, b[:, first]) for new, b in zip(unknown, buffers, strict=False)
+    )
+    carry = (jnp.where(begins, 0, first + 1), states, buffers)
+    return lax.while_loop(lambda carry: carry[0] <= last, advance, carry)[2]
 
 
 def windowed_loop(

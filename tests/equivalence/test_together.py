@@ -135,7 +135,9 @@ def test_a_chain_that_goes_on_past_its_end_is_caught(monkeypatch: pytest.MonkeyP
 def test_noise_of_another_chain_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     fill = pymc_deer.backends.jax._fill
     monkeypatch.setattr(
-        pymc_deer.backends.jax, "_fill", lambda tape, noises: fill(tape, [*noises[1:], noises[0]])
+        pymc_deer.backends.jax,
+        "_fill",
+        lambda tape, noises, at: fill(tape, [*noises[1:], noises[0]], at),
     )
     with pytest.raises(AssertionError):
         check_together(problem("eight_schools"), compiled("jax", 1))
