@@ -41,8 +41,8 @@ def _probability(fgraph: Any, node: Any) -> list[Any] | None:
     if node.outputs[0].ndim > 0:
         return None
     for comparison, limit in ((ps.GE, 0.0), (ps.LE, 1.0)):
-        compared = _inputs(node.inputs[0], comparison)
-        if compared and _inputs(compared[0], Sigmoid) and _constant(compared[1]) == limit:
+        compared = inputs_of(node.inputs[0], comparison)
+        if compared and inputs_of(compared[0], Sigmoid) and constant_of(compared[1]) == limit:
             return [pt.constant(True, dtype="bool")]
     return None
 
@@ -51,7 +51,7 @@ def _probability(fgraph: Any, node: Any) -> list[Any] | None:
 def _chosen_first(fgraph: Any, node: Any) -> list[Any] | None:
     """The softplus of what is chosen, in place of a choice between two."""
     [output] = node.outputs
-    choice = _inputs(output, ps.Switch)
+    choice = inputs_of(output, ps.Switch)
     if not choice:
         return None
     condition, *branches = choice
@@ -63,14 +63,14 @@ def _chosen_first(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 def _argument_of_minus_softplus(variable: Any) -> Any | None:
-    factors = _inputs(variable, ps.Mul)
-    if len(factors) != 2 or _constant(factors[0]) != -1.0:
+    factors = inputs_of(variable, ps.Mul)
+    if len(factors) != 2 or constant_of(factors[0]) != -1.0:
         return None
-    arguments = _inputs(factors[1], Softplus)
+    arguments = inputs_of(factors[1], Softplus)
     return arguments[0] if arguments else None
 
 
-def _inputs(variable: Any, kind: type) -> list[Any]:
+def inputs_of(variable: Any, kind: type) -> list[Any]:
     """Inputs of the elementwise Op of this kind that `variable` comes from; none if of another."""
     node = variable.owner
     if node is None or not isinstance(node.op, Elemwise):
@@ -78,7 +78,7 @@ def _inputs(variable: Any, kind: type) -> list[Any]:
     return node.inputs if isinstance(node.op.scalar_op, kind) else []
 
 
-def _constant(variable: Any) -> Any:
+def constant_of(variable: Any) -> Any:
     """The number that all elements are, or None."""
     value = pt.get_underlying_scalar_constant_value(variable, raise_not_constant=False)
     return None if isinstance(value, Variable) else value

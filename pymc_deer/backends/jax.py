@@ -16,13 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor
+from pytensor.compile.mode import Mode
 
 import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax_loops import momenta_of_keys, sequential_loop, windowed_loop
-from pymc_deer.backends.jax_mode import JAX_MODE
+from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_MODE
 from pymc_deer.backends.pace import Pace, Unhurried
 from pymc_deer.backends.placement import ManyDevices, OneDevice
 from pymc_deer.backends.trajectory import Found, Job, Noise, solved_types
@@ -175,7 +176,7 @@ class JaxSolver(Solver):
         """On a GPU, which is idle beside one chain, and on devices that share the chains. On one
         CPU a batch of small products is slower than as many threads.
         """
-        return self.placement.is_many or jax.local_devices()[0].platform != "cpu"
+        return self.placement.is_many or not self.placement.on_cpu
 
     def batch_gain_bound(self, params: Sequence[np.ndarray]) -> float:
         """Infinity where a batch has units to itself that a single state leaves idle."""
@@ -195,7 +196,7 @@ class JaxSolver(Solver):
     def _compile_sequential(self) -> Callable[..., Any]:
         try:
             program = build_sequential(self.density, self.spec)
-            step = self._compiled("step", lambda: _compile(program))
+            step = self._compiled("step", lambda: _compile(program, self._mode))
         except Exception as error:
             raise _cannot_compile(error) from error
         return self.placement.program(partial(sequential_loop, step, self._momenta()))
@@ -212,7 +213,7 @@ class JaxSolver(Solver):
             try:
                 program = build_sweep(self.density, self.spec, batching, width=self.plan.window)
                 with self.placement.windows():
-                    sweep = _compile(program)
+                    sweep = _compile(program, self._mode)
             except Exception as error:  # noqa: BLE001 - whatever JAX raises, the other form may do
                 failure = error
                 continue
@@ -226,7 +227,7 @@ class JaxSolver(Solver):
         """See :meth:`Solver.sweep_alone`."""
         program = build_sweep(self.density, self.spec, batching, width=self.plan.window)
         with self._session():
-            sweep = jax.jit(_compile(program))
+            sweep = jax.jit(_compile(program, self._mode))
 
         def run(*arguments: np.ndarray) -> list[np.ndarray]:
             with self._session():
@@ -238,7 +239,7 @@ class JaxSolver(Solver):
         """The arrays of length D, and the largest intermediate results of the density."""
         with self._session():
             program = build_sequential(self.density, self.spec)
-            step = self._compiled("step", lambda: _compile(program))
+            step = self._compiled("step", lambda: _compile(program, self._mode))
             traced = jax.make_jaxpr(step)(*map(_abstract, program.inputs))
         return super().bytes_per_state() + 4 * max(_sizes(traced.jaxpr), default=0)
 
@@ -248,6 +249,10 @@ class JaxSolver(Solver):
         if not stats:
             return super().free_memory()
         return float(stats["bytes_limit"] - stats["bytes_in_use"])
+
+    @property
+    def _mode(self) -> Mode:
+        return JAX_CPU_MODE if self.placement.on_cpu else JAX_MODE
 
     def _momenta(self) -> Callable[[jax.Array], jax.Array]:
         """Momenta from rows of the tape, which has them or their keys."""
@@ -317,7 +322,7 @@ def _cannot_compile(error: Exception | None) -> BackendError:
     return BackendError(f"JAX cannot compile this model ({error}). Write backend='numba'.")
 
 
-def _compile(program: Program) -> Callable[..., Any]:
+def _compile(program: Program, mode: Mode) -> Callable[..., Any]:
     """The program as a JAX function, traced once to see that it can be."""
     with warnings.catch_warnings():
         # PyTensor's dispatch warns of what JAX may not trace; whether it does is tried next.
@@ -326,7 +331,7 @@ def _compile(program: Program) -> Callable[..., Any]:
         function = pytensor.function(
             program.inputs,
             program.outputs,
-            mode=JAX_MODE,
+            mode=mode,
             on_unused_input="ignore",
             trust_input=True,
         )

@@ -6,6 +6,12 @@ from pytensor.compile.mode import get_mode
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.tensor.math import Prod, Sum
 
+from pymc_deer.log_products import softplus_by_products
+
+_BEHIND_STABILIZATION = 1.9
+"""Position behind the rewrites that look for what can be computed more precisely: they find the
+softplus in a model's own formulas."""
+
 _LAST = 1000.0
 """Position behind all of PyTensor's rewrites, which make such sums of others."""
 
@@ -25,3 +31,5 @@ def cast_accumulated(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 JAX_MODE = get_mode("JAX").register((dfs_rewriter(cast_accumulated), _LAST))
+JAX_CPU_MODE = JAX_MODE.register((dfs_rewriter(softplus_by_products), _BEHIND_STABILIZATION))
+"""The first is for all devices, the second for a CPU."""

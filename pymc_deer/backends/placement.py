@@ -32,6 +32,11 @@ class OneDevice:
     is_many = False
 
     @property
+    def on_cpu(self) -> bool:
+        """Whether programs run on a CPU."""
+        return jax.local_devices()[0].platform == "cpu"
+
+    @property
     def spans_processes(self) -> bool:
         """Whether other processes have a part of the mesh, and run the same program."""
         return False
@@ -90,6 +95,10 @@ class ManyDevices(OneDevice):
     n_rows: int
 
     is_many = True
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.mesh.devices.flat[0].platform == "cpu"
 
     @property
     def spans_processes(self) -> bool:

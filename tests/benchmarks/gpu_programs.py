@@ -94,9 +94,11 @@ class NothingRunsError(Exception):
 
 
 class AbsentGpu(OneDevice):
-    """Compiles programs for a GPU, and runs none. Chains are one batch there."""
+    """Compiles programs for a GPU, and runs none."""
 
-    is_many = True
+    @property
+    def on_cpu(self) -> bool:
+        return False
 
     def __init__(self) -> None:
         described = get_topology_desc("h100", "cuda", target_config=H100, topology="1x1x1")

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from pymc_deer.backends import jax as jax_backend
 from pymc_deer.backends import numba as numba_backend
+from pymc_deer.backends.jax_mode import JAX_CPU_MODE
 from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.batch import BatchMap
 from pymc_deer.density import Density, build_density
@@ -97,7 +98,7 @@ def _numba_runner(program: Program, arguments: list[np.ndarray]) -> Callable[[],
 
 def _jax_runner(program: Program, arguments: list[np.ndarray]) -> Callable[[], object]:
     """Several in one call, as the sampler has them: each call takes its memory anew."""
-    function = jax_backend._compile(program)
+    function = jax_backend._compile(program, JAX_CPU_MODE)
     states, *others = map(jnp.asarray, arguments)
 
     @jax.jit

@@ -72,13 +72,16 @@ def test_nothing_turns_into_float64_on_the_way(name: str) -> None:
     import jax
 
     from pymc_deer.backends.jax import _abstract, _compile
+    from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_MODE
 
     with pytensor.config.change_flags(floatX="float32"), jax.enable_x64(True):
         density = build_density(FLOAT32[name]())
         spec = SweepSpec("low_rank", "stochastic", kernel="hmc")
         sweep = build_sweep(density, spec, "vectorized", width=16)
-        for program in (build_sequential(density, spec), sweep):
-            found = jax.eval_shape(_compile(program), *map(_abstract, program.inputs))
+        for program, mode in product(
+            (build_sequential(density, spec), sweep), (JAX_MODE, JAX_CPU_MODE)
+        ):
+            found = jax.eval_shape(_compile(program, mode), *map(_abstract, program.inputs))
             types = [array.dtype for array in found]
             assert types == [variable.type.dtype for variable in program.outputs]
 

@@ -1,0 +1,123 @@
+"""Sums of softplus by products: the same numbers by a thirtieth of the logarithms."""
+
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from pytensor.graph.rewriting.basic import dfs_rewriter
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.math import Softplus
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_deer import examples, log_products
+from pymc_deer.backends import make_solver
+from pymc_deer.backends.base import WindowPlan
+from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.backends.placement import OneDevice
+from pymc_deer.density import build_density
+from pymc_deer.log_products import softplus_by_products
+from pymc_deer.sweep import SweepSpec, build_sequential
+
+REWRITE = dfs_rewriter(softplus_by_products)
+EXTREME = [0.0, -0.0, 1e-9, 40.0, -40.0, 800.0, -800.0]
+
+
+def rewritten(total: Any) -> Any:
+    return rewrite_graph(total, include=(), custom_rewrite=REWRITE)
+
+
+def functions(variable: Any) -> set[type]:
+    nodes = (v.owner for v in ancestors([variable]) if v.owner)
+    return {type(node.op.scalar_op) for node in nodes if isinstance(node.op, Elemwise)}
+
+
+def arguments(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    values = 5 * np.random.default_rng(1).normal(size=shape)
+    values.reshape(-1)[: len(EXTREME)] = EXTREME
+    return values.astype(dtype)
+
+
+def check(total: Any, a: Any, values: np.ndarray, sign: float, axis: Any) -> None:
+    found = rewritten(total)
+    assert Softplus not in functions(found)
+    assert found.type == total.type
+    result = pytensor.function([a], found, mode="FAST_COMPILE")(values)
+    exact = np.logaddexp(0, values.astype(np.longdouble)).sum(axis=axis)
+    rtol = {"float64": 1e-14, "float32": 1e-7}[str(values.dtype)]
+    assert_allclose(result, (sign * exact).astype(float), rtol=rtol)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("n", [128, 1000, 4097])
+def test_a_sum_of_all_terms(n: int, dtype: str) -> None:
+    a = pt.vector("a", dtype=dtype, shape=(n,))
+    total = pt.sum(pt.softplus(a).astype("float64"))
+    check(total, a, arguments((n,), dtype), 1, None)
+
+
+@pytest.mark.parametrize("minus", [pt.neg, lambda x: -1.0 * x], ids=["neg", "times -1"])
+def test_signs(minus: Any) -> None:
+    a = pt.vector("a", dtype="float64", shape=(200,))
+    check(pt.sum(minus(pt.softplus(a))), a, arguments((200,), "float64"), -1, None)
+
+
+def test_of_a_matrix_and_of_each_of_its_rows() -> None:
+    a = pt.matrix("a", dtype="float64", shape=(7, 150))
+    values = arguments((7, 150), "float64")
+    check(pt.sum(pt.softplus(a)), a, values, 1, None)
+    check(pt.sum(pt.softplus(a), axis=1), a, values, 1, 1)
+    rows = pt.tensor("rows", dtype="float64", shape=(None, 15, 10))
+    check(pt.sum(pt.softplus(rows), axis=(1, 2)), rows, values.reshape(7, 15, 10), 1, (1, 2))
+
+
+@pytest.mark.parametrize(
+    "total",
+    [
+        pt.sum(pt.softplus(pt.vector(shape=(100,)))),
+        pt.sum(pt.softplus(pt.vector(shape=(None,)))),
+        pt.sum(pt.softplus(pt.matrix(shape=(200, 3))), axis=0),
+        pt.sum(pt.exp(pt.vector(shape=(200,)))),
+        pt.sum(pt.softplus(pt.vector(shape=(200,), dtype="float32"))),
+    ],
+    ids=["few", "unknown", "first axis", "another function", "narrow"],
+)
+def test_others_stay_as_they_are(total: Any) -> None:
+    assert rewritten(total) is total
+
+
+@pytest.mark.parametrize(("value", "expected"), [(np.inf, np.inf), (-np.inf, 0), (np.nan, np.nan)])
+def test_what_is_not_finite(value: float, expected: float) -> None:
+    a = pt.vector("a", dtype="float64", shape=(150,))
+    values = np.full(150, -800.0)
+    values[3] = value
+    found = pytensor.function([a], rewritten(pt.sum(pt.softplus(a))), mode="JAX")(values)
+    assert_allclose(found, expected)
+
+
+def test_without_the_largest_parts_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_products.pt, "maximum", lambda x, y: pt.zeros_like(x))
+    with pytest.raises(AssertionError):
+        test_a_sum_of_all_terms(1000, "float64")
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_it_is_for_a_cpu(on_cpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Place(OneDevice):
+        pass
+
+    Place.on_cpu = on_cpu
+    density = build_density(examples.correlated_logistic(200, 3))
+    solver = make_solver("jax", density, SweepSpec("diag"), WindowPlan(1, None, 1e-6, 8))
+    assert isinstance(solver, JaxSolver)
+    monkeypatch.setattr(solver, "placement", Place())
+    program = build_sequential(density, solver.spec)
+    compiled: Any = pytensor.function(
+        program.inputs, program.outputs, mode=solver._mode, on_unused_input="ignore"
+    )
+    used = set().union(*(functions(output) for output in compiled.maker.fgraph.outputs))
+    assert (ps.Log in used, Softplus in used) == (on_cpu, not on_cpu)
