@@ -174,7 +174,7 @@ SAMPLERS: Mapping[str, Sampler] = {
 }
 """By name; ``deer_*`` are ours, ``deer_sequential*`` without windows. That on Numba has nutpie's
 kind of metric, so that times per gradient are of the same work. ``deer_hmc`` runs on JAX, the
-default, which compiles sooner; most models with data sample faster as ``deer_hmc_numba``."""
+default, which compiles sooner; models with groups sample faster as ``deer_hmc_numba``."""
 
 CPU = (
     *("deer_mala", "deer_hmc", "deer_hmc_numba", "deer_sequential_numba"),
