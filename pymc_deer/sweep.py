@@ -220,6 +220,10 @@ def _transition_map(
     )
 
 
+class Evaluation(OpFromGraph):
+    """Of the density: of another type than gradients in it, which rewrites put their graphs for."""
+
+
 def _as_ops(
     x: Tensor, density: GradientFirst, params: Sequence[Tensor], kernel: Kernel
 ) -> GradientFirst:
@@ -235,5 +239,5 @@ def _as_ops(
     )
 
 
-def _op(inputs: list[Tensor], outputs: list[Tensor], name: str) -> OpFromGraph:
-    return OpFromGraph(inputs, outputs, name=name, on_unused_input="ignore")
+def _op(inputs: list[Tensor], outputs: list[Tensor], name: str) -> Evaluation:
+    return Evaluation(inputs, outputs, name=name, on_unused_input="ignore")

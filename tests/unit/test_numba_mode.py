@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+import pytest
 from numpy.testing import assert_allclose
 from pytensor.compile.aliasing import add_supervisor_to_fgraph
 from pytensor.compile.io import In
@@ -14,9 +15,14 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 
+import pymc_deer.backends.numba  # noqa: F401
 from pymc_deer.backends.numba_mode import NUMBA_MODE
+from pymc_deer.batch import BatchMap
+from pymc_deer.density import build_density
+from pymc_deer.examples import correlated_logistic
 from pymc_deer.matmul import MatrixProduct
 from pymc_deer.scan import AffineScan
+from pymc_deer.sweep import Evaluation, Kernel, SweepSpec, build_sweep
 
 X = np.random.default_rng(0).normal(size=(4, 3))
 Y = np.random.default_rng(1).normal(size=(3, 5))
@@ -89,3 +95,20 @@ def test_arrays_are_filled_without_broadcasting() -> None:
     found = function(1.5, 3)
     for array, value in zip(found, [np.full((3, 2), 1.5), 1.5, [range(3), range(3)]], strict=True):
         assert np.array_equal(array, value)
+
+
+@pytest.mark.parametrize("kernel", ["mala", "hmc"])
+def test_a_sweep_evaluates_the_density_by_ops_that_stay(kernel: Kernel) -> None:
+    """Put in place of the Op, its graph came too late for the rewrites that batches need."""
+    density = build_density(correlated_logistic(50, 3))
+    program = build_sweep(density, SweepSpec("dense", kernel=kernel), "vectorized")
+    compiled: Any = pytensor.function(
+        program.inputs, program.outputs, mode=NUMBA_MODE, on_unused_input="ignore"
+    )
+    nodes = compiled.maker.fgraph.toposort()
+    [batch] = [node.op.fgraph for node in nodes if isinstance(node.op, BatchMap)]
+    evaluations = [n.op for n in batch.toposort() if isinstance(n.op, Evaluation)]
+    names = {"mala": ["LogpDlogp", "LogpDlogp"], "hmc": ["Gradient", "Logp", "Logp"]}[kernel]
+    assert sorted(op.name for op in evaluations) == names
+    # What is the same is compiled once.
+    assert len(set(evaluations)) == len(set(names))
