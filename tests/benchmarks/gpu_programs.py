@@ -2,8 +2,8 @@
 
 XLA compiles for an NVIDIA H100 that is described to it (``H100``), with JAX's CUDA plugin (the
 extra ``cuda``) and no GPU, so nothing runs: that these programs compile, what a step or a sweep
-consists of, and what memory it takes, can be seen all the same. In float32, with the default metric and the rule
-``secant``; paths are loops of their own, of one step each. The columns:
+consists of, and what memory it takes, can be seen all the same. In float32, with the default metric
+and the rule ``secant``; paths are loops of their own, of one step each. The columns:
 
 ``kernels``, ``products``
     Kernels of a sweep (of a step, in a window of 1), and those among them that cuBLAS runs.
