@@ -20,7 +20,7 @@ from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.math import Softplus
 from pytensor.tensor.math import Sum
 
-from pymc_deer.logistic import constant_of, inputs_of
+from pymc_deer.logistic import inputs_of, negated
 from pymc_deer.precision import wide
 from pymc_deer.typing import Tensor
 
@@ -65,12 +65,9 @@ def _softplus(terms: Any) -> tuple[int, Any]:
     """Sign and argument of a softplus, None of anything else."""
     if widened := inputs_of(terms, ps.Cast):
         return _softplus(widened[0])
-    if negated := inputs_of(terms, ps.Neg):
-        sign, argument = _softplus(negated[0])
-        return -sign, argument
-    factors = inputs_of(terms, ps.Mul)
-    if len(factors) == 2 and constant_of(factors[0]) == -1:
-        sign, argument = _softplus(factors[1])
+    opposite = negated(terms)
+    if opposite is not None:
+        sign, argument = _softplus(opposite)
         return -sign, argument
     found = inputs_of(terms, Softplus)
     return 1, found[0] if found else None

@@ -42,7 +42,7 @@ def _probability(fgraph: Any, node: Any) -> list[Any] | None:
         return None
     for comparison, limit in ((ps.GE, 0.0), (ps.LE, 1.0)):
         compared = inputs_of(node.inputs[0], comparison)
-        if compared and inputs_of(compared[0], Sigmoid) and constant_of(compared[1]) == limit:
+        if compared and inputs_of(compared[0], Sigmoid) and _constant(compared[1]) == limit:
             return [pt.constant(True, dtype="bool")]
     return None
 
@@ -63,11 +63,18 @@ def _chosen_first(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 def _argument_of_minus_softplus(variable: Any) -> Any | None:
-    factors = inputs_of(variable, ps.Mul)
-    if len(factors) != 2 or constant_of(factors[0]) != -1.0:
-        return None
-    arguments = inputs_of(factors[1], Softplus)
+    opposite = negated(variable)
+    arguments = inputs_of(opposite, Softplus) if opposite is not None else []
     return arguments[0] if arguments else None
+
+
+def negated(variable: Any) -> Any | None:
+    """What `variable` is the negative of, by either of the Ops that say so; None if of nothing."""
+    if found := inputs_of(variable, ps.Neg):
+        return found[0]
+    factors = inputs_of(variable, ps.Mul)
+    is_negative = len(factors) == 2 and _constant(factors[0]) == -1
+    return factors[1] if is_negative else None
 
 
 def inputs_of(variable: Any, kind: type) -> list[Any]:
@@ -78,7 +85,7 @@ def inputs_of(variable: Any, kind: type) -> list[Any]:
     return node.inputs if isinstance(node.op.scalar_op, kind) else []
 
 
-def constant_of(variable: Any) -> Any:
+def _constant(variable: Any) -> Any:
     """The number that all elements are, or None."""
     value = pt.get_underlying_scalar_constant_value(variable, raise_not_constant=False)
     return None if isinstance(value, Variable) else value
