@@ -1,6 +1,7 @@
 """State: a chain that is stored and restored, or moved to another process, goes on unchanged."""
 
 import copy
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -384,32 +385,53 @@ def test_that_check_finds_a_step_that_is_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 def resident() -> int:
-    """Bytes of memory that the process holds."""
+    """Bytes of memory that the process holds, without what its allocator has free."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+# Bytes that ten steps may take for good. Of each function, Numba keeps some of what it compiled,
+# whoever asked for it: 5 MB, where steps that are kept take 13 MB (on JAX, 1 and 66).
+FOR_TEN_STEPS = 9e6
+
+
+def grows_by_ten_steps(backend: str, kept: list | None) -> bool:
+    """Whether ten steps take memory for good, which `kept` keeps, if it is there.
+
+    Of five times ten, the median counts: threads and their pools of memory come once.
+    """
+    held = []
+    for _ in range(6):
+        for _ in range(10):
+            step = small_step(backend)
+            support.sample(step, draws=5, tune=5, chains=1)
+            if kept is not None:
+                kept.append(step)
+        held.append(resident())
+    return float(np.median(np.diff(held))) > FOR_TEN_STEPS
+
+
+def check_steps_take_no_more_memory(backend: str) -> None:
+    assert not grows_by_ten_steps(backend, None)
+
+
+def check_kept_steps_take_more_memory(backend: str) -> None:
+    assert grows_by_ten_steps(backend, [])
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="not told on this platform")
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_fifty_steps_take_no_more_memory(backend: str) -> None:
+@pytest.mark.parametrize(
+    "check", [check_steps_take_no_more_memory, check_kept_steps_take_more_memory]
+)
+def test_memory_of_steps(check: Callable[[str], None], backend: str) -> None:
     """In a process of their own, whose memory nothing else moves."""
-    process = multiprocessing.get_context("spawn").Process(
-        target=check_fifty_steps_take_no_more_memory, args=(backend,)
-    )
+    process = multiprocessing.get_context("spawn").Process(target=check, args=(backend,))
     process.start()
     process.join()
     assert process.exitcode == 0
-
-
-def check_fifty_steps_take_no_more_memory(backend: str) -> None:
-    def runs(n: int) -> None:
-        for _ in range(n):
-            support.sample(small_step(backend), draws=5, tune=5, chains=1)
-
-    runs(10)
-    before = resident()
-    runs(40)
-    gc.collect()
-    # Of each function, Numba keeps some of what it compiled, whoever asked for it.
-    assert resident() - before < (30e6 if backend == "jax" else 100e6)
