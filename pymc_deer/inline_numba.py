@@ -4,7 +4,7 @@ Numba optimises a function with all that it calls, and whatever calls it once mo
 up to half a second, and hands on arrays whose references are counted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import FunctionType
@@ -21,14 +21,26 @@ _MOST_KEPT = 1024
 _MARK = "inlined_in_graphs"
 
 
-def function_of_graph(fgraph: AbstractFunctionGraph, **options: Any) -> tuple[Any, str | None]:
+def direct(called: Any, function: Any, node: Apply) -> Any:
+    """The Op's function itself: kept in memory alone, where what PyTensor calls is on disk."""
+    types = tuple(variable.type for variable in (*node.inputs, *node.outputs))
+    return _first(_Found(CACHED_SRC_FUNCTIONS[called.py_func], types, function))
+
+
+def function_of_graph(
+    fgraph: AbstractFunctionGraph,
+    choose: Callable[[Any, Any, Apply], Any] = direct,
+    **options: Any,
+) -> tuple[Any, str | None]:
     """Numba's function of a graph and its key on disk, None where it has none.
 
-    It is PyTensor's, but calls the functions of its Ops themselves. PyTensor has it call a function
-    ``op(*args)`` around each of them, which Numba keeps on disk; ours are kept in memory alone.
+    It is PyTensor's but for what it calls. PyTensor has it call a function ``op(*args)`` around
+    that of each Op.
 
     Parameters
     ----------
+    choose
+        What to call in place of the first, from the two and the Op's node.
     options
         Of PyTensor's conversion.
     """
@@ -39,7 +51,14 @@ def function_of_graph(fgraph: AbstractFunctionGraph, **options: Any) -> tuple[An
     function, key = numba_funcify_and_cache_key(fgraph, **options)
     # The functions have got their names in the order of the nodes; between them are constants.
     called = [name for name, value in names.items() if callable(value)]
-    ours = {n: _function_of_op(names[n], node) for n, node in zip(called, nodes, strict=True)}
+    if len(called) < len(nodes):
+        # Nodes share functions: with its cache off, PyTensor puts nothing around them.
+        return function, key
+    ours = {
+        name: choose(names[name], within, node)
+        for name, node in zip(called, nodes, strict=True)
+        if (within := _within(names[name])) is not None
+    }
     return numba_njit(_with_names(function.py_func, ours)), key
 
 
@@ -73,14 +92,11 @@ def _first(found: _Found) -> Any:
     return inlined(found.function) if marked else found.function
 
 
-def _function_of_op(called: Any, node: Apply) -> Any:
-    """The function within PyTensor's wrapper, or what is called if it is none."""
+def _within(called: Any) -> Any:
+    """The function of an Op within PyTensor's wrapper, None if what is called is none."""
     wrapper: Any = getattr(called, "py_func", None)
-    key = CACHED_SRC_FUNCTIONS.get(wrapper) if wrapper else None
-    if key is None or "jitable_func" not in wrapper.__globals__:
-        return called
-    types = tuple(variable.type for variable in (*node.inputs, *node.outputs))
-    return _first(_Found(key, types, wrapper.__globals__["jitable_func"]))
+    is_wrapper = wrapper in CACHED_SRC_FUNCTIONS and "jitable_func" in wrapper.__globals__
+    return wrapper.__globals__["jitable_func"] if is_wrapper else None
 
 
 def _with_names(function: FunctionType, names: dict[str, Any]) -> FunctionType:

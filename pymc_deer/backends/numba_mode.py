@@ -7,6 +7,7 @@ from pytensor import config
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.rewriting.basic import dfs_rewriter, in2out, node_rewriter
 from pytensor.link.numba.linker import NumbaLinker
+from pytensor.scalar.basic import Composite
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
@@ -14,8 +15,11 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
 from pytensor.tensor.rewriting.scalarize import ScalarizedElemwise
 
+import pymc_deer.inlined_composite_numba
+import pymc_deer.shuffle_numba
 import pymc_deer.vector_loop_numba  # noqa: F401
 from pymc_deer.inline_numba import function_of_graph
+from pymc_deer.inlined_composite import InlinedComposite
 from pymc_deer.matmul import MatrixProduct
 from pymc_deer.scan import affine_scan
 from pymc_deer.short_axes import (
@@ -24,6 +28,7 @@ from pymc_deer.short_axes import (
     short_axis_first,
     shuffled_once,
 )
+from pymc_deer.shuffle import Shuffle
 from pymc_deer.vector_loop import VectorLoop, body_size, partial_reductions
 from pymc_deer.vector_math import CALLED, VECTOR_OPS
 from pymc_deer.vector_math_numba import has_variants
@@ -33,6 +38,9 @@ _BEHIND_STABILIZATION = 1.9
 
 _BEFORE_FUSION = 48.5
 """Position behind the rewrites that look for functions, before those that fuse them."""
+
+_BEHIND_FUSION = 49.2
+"""Position behind those, before the rewrites that let functions write over what they read."""
 
 _LAST = 1000.0
 """Position behind all of PyTensor's rewrites, which know its own Ops alone."""
@@ -82,6 +90,15 @@ def fast_compiling_fill(fgraph: Any, node: Any) -> list[Any] | None:
     return [node.op(pt.expand_dims(value, 0), *shape)] if value.ndim == 0 and shape else None
 
 
+@node_rewriter([DimShuffle])
+def fast_compiling_shuffle(fgraph: Any, node: Any) -> list[Any] | None:
+    """Put a :class:`Shuffle` in place of a change of axes that needs no check."""
+    op, [x] = node.op, node.inputs
+    if type(op) is not DimShuffle or any(x.type.shape[axis] != 1 for axis in op.drop):
+        return None
+    return Shuffle(input_ndim=op.input_ndim, new_order=op.new_order).make_node(x).outputs
+
+
 @node_rewriter([Elemwise])
 def vectorised_functions(fgraph: Any, node: Any) -> list[Any] | None:
     """Put an Op in place of an elementary function that has variants for vectors."""
@@ -93,6 +110,37 @@ def vectorised_functions(fgraph: Any, node: Any) -> list[Any] | None:
     if not all(map(has_variants, CALLED[type(op)])):
         return None
     return Elemwise(ours(op.output_types_preference, name=op.name)).make_node(*node.inputs).outputs
+
+
+@node_rewriter([Elemwise])
+def compiled_as_one(fgraph: Any, node: Any) -> list[Any] | None:
+    """Put an :class:`InlinedComposite` in place of fused functions of elements."""
+    fused = node.op.scalar_op
+    if type(fused) is not Composite:
+        return None
+    ours = InlinedComposite(fused.inputs, fused.outputs)
+    return Elemwise(ours, node.op.inplace_pattern).make_node(*node.inputs).outputs
+
+
+@node_rewriter([FusedElemwise])
+def compiled_as_one_in_loops(fgraph: Any, node: Any) -> list[Any] | None:
+    """The same in loops for which PyTensor has fused them anew."""
+    op, inner = node.op, node.op.fgraph.unfreeze()
+    [loop] = [n for n in inner.apply_nodes if isinstance(n.op, Elemwise)]
+    outputs: Any = compiled_as_one.transform(inner, loop)
+    if not outputs:
+        return None
+    inner.replace_all(zip(loop.outputs, outputs, strict=True))
+    ours = FusedElemwise(
+        inner.inputs,
+        inner.outputs,
+        fgraph=inner.freeze(),
+        destroy_map=op.destroy_map,
+        indexed_inputs=op.indexed_inputs,
+        indexed_outputs=op.indexed_outputs,
+        reduced_outputs=op.reduced_outputs,
+    )
+    return ours.make_node(*node.inputs).outputs
 
 
 @node_rewriter([Elemwise, FusedElemwise, ScalarizedElemwise, CAReduce])
@@ -129,7 +177,9 @@ NUMBA_MODE = get_mode("NUMBA").register(
     (dfs_rewriter(inlined_gradient), _BEHIND_STABILIZATION),
     (in2out(short_axis_first, reduced_as_it_lies, shuffled_once), _BEFORE_FUSION),
     (dfs_rewriter(vectorised_functions), _BEFORE_FUSION),
+    (dfs_rewriter(compiled_as_one), _BEHIND_FUSION),
     (dfs_rewriter(fast_compiling_product, fast_compiling_sum, fast_compiling_fill), _LAST),
+    (dfs_rewriter(compiled_as_one_in_loops, fast_compiling_shuffle), _LAST),
     (dfs_rewriter(vectorised_loops), _BEHIND_OURS),
 )
 

@@ -1,28 +1,38 @@
 """The graphs that Numba gets: with Ops that it compiles fast in place of some."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from numba.core import event
 from numpy.testing import assert_allclose
 from pytensor.compile.aliasing import add_supervisor_to_fgraph
 from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
+from pytensor.link.numba import cache
+from pytensor.scalar.basic import Composite
 from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
+from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
 
 import pymc_deer.backends.numba  # noqa: F401
+from pymc_deer.backends import numba_mode
 from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.batch import BatchMap
 from pymc_deer.density import build_density
 from pymc_deer.examples import correlated_logistic
+from pymc_deer.inlined_composite import InlinedComposite
 from pymc_deer.matmul import MatrixProduct
 from pymc_deer.scan import AffineScan
+from pymc_deer.shuffle import Shuffle
 from pymc_deer.sweep import Evaluation, Kernel, SweepSpec, build_sweep
+from pymc_deer.vector_loop import VectorLoop
 
 X = np.random.default_rng(0).normal(size=(4, 3))
 Y = np.random.default_rng(1).normal(size=(3, 5))
@@ -112,3 +122,77 @@ def test_a_sweep_evaluates_the_density_by_ops_that_stay(kernel: Kernel) -> None:
     assert sorted(op.name for op in evaluations) == names
     # What is the same is compiled once.
     assert len(set(evaluations)) == len(set(names))
+
+
+def shuffled(x: Any, *orders: Any) -> list[Any]:
+    """The array with its axes in these orders."""
+    return [x.dimshuffle(*order) for order in orders]
+
+
+def test_axes_are_changed_without_a_check_where_none_is_needed() -> None:
+    x, row, unknown = pt.dmatrix("x"), pt.drow("row"), pt.dmatrix("unknown")
+    orders = [("x", 0, 1), (1, 0)]
+    outputs = [*shuffled(x, *orders), *shuffled(row, (1,), (1, 0)), unknown.dimshuffle(0)]
+    function = rewritten([x, row, unknown], outputs)
+    assert count(function, Shuffle) == 4
+    assert count(function, DimShuffle) == 5
+    expected = [X[None], X.T, X[0], X[:1].T, X[:, 0]]
+    for found, value in zip(function(X, X[:1], X[:, :1]), expected, strict=True):
+        assert np.array_equal(found, value)
+    with pytest.raises(ValueError, match="reshape"):
+        function(X, X[:1], X)
+
+
+def functions_of_elements(x: Any) -> list[Any]:
+    """One whose sums are taken, and that is wanted for itself: PyTensor fuses it anew."""
+    fused = pt.switch(x > 0, 2 - x * x / (1 + x), pt.exp(-x)) + 3 / x
+    return [fused, fused.sum(), (fused * x).sum(), 1 + 2 * fused.sum() / fused[0]]
+
+
+def composites(op: Any) -> set[type]:
+    """Kinds of fused functions of elements in an Op, and in what is within it."""
+    nodes = op.fgraph.apply_nodes if hasattr(op, "fgraph") else []
+    inner = {kind for node in nodes for kind in composites(node.op)}
+    own = {type(o) for o in (op, getattr(op, "scalar_op", None)) if isinstance(o, Composite)}
+    within = getattr(op, "op", None)
+    return own | inner | (set() if within is None else composites(within))
+
+
+def test_functions_of_elements_are_compiled_as_one() -> None:
+    x = pt.dvector("x")
+    function = rewritten([x], functions_of_elements(x))
+    fused = [op for op in ops(function) if isinstance(op, FusedElemwise | VectorLoop)]
+    assert fused
+    kinds = {kind for op in ops(function) for kind in composites(op)}
+    assert kinds == {InlinedComposite}
+    [whole, total, weighted, last] = function(Y[0])
+    expected = np.where(Y[0] > 0, 2 - Y[0] ** 2 / (1 + Y[0]), np.exp(-Y[0])) + 3 / Y[0]
+    assert_allclose(whole, expected, rtol=1e-12)
+    assert_allclose(total, expected.sum(), rtol=1e-12)
+    assert_allclose(weighted, (expected * Y[0]).sum(), rtol=1e-12)
+    assert_allclose(last, 1 + 2 * expected.sum() / expected[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_numba_computes_the_same_in_fewer_functions(
+    dtype: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    x = pt.vector("x", dtype=dtype)
+    counts = []
+    for left in (False, True):
+        # Nothing is on disk.
+        empty = tmp_path / str(left)
+        empty.mkdir()
+        monkeypatch.setattr(cache, "NUMBA_CACHE_PATH", empty)
+        if left:
+            monkeypatch.setattr(numba_mode.compiled_as_one, "fn", lambda fgraph, node: None)
+        function = pytensor.function([x], functions_of_elements(x), mode=NUMBA_MODE)
+        value = Y[0].astype(dtype)
+        with event.install_recorder("numba:compile") as recorder:
+            found = function(value)
+        counts.append(sum(found.is_start for _, found in recorder.buffer))
+        expected = pytensor.function([x], functions_of_elements(x), mode="FAST_COMPILE")(value)
+        for array, other in zip(found, expected, strict=True):
+            assert array.dtype == dtype
+            assert_allclose(array, other, rtol=20 * np.finfo(dtype).eps)
+    assert counts[0] < 0.9 * counts[1]
