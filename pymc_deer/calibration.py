@@ -174,12 +174,19 @@ class Trials:
         Where to start, and with which tuning.
     curvatures
         Bounds c to try; None for each rule's own.
+    n_chains
+        Chains that are solved in one call, each with transitions of its own. Times are of
+        transitions that all of them make, side by side.
     """
 
     def __init__(
-        self, solver: Solver, pilot: Pilot, curvatures: Sequence[float] | None = None
+        self,
+        solver: Solver,
+        pilot: Pilot,
+        curvatures: Sequence[float] | None = None,
+        n_chains: int = 1,
     ) -> None:
-        self.pilot, self.curvatures = pilot, curvatures
+        self.pilot, self.curvatures, self.n_chains = pilot, curvatures, n_chains
         plan = replace(solver.plan, window=1, max_sweeps=None)
         self.solver = solver.with_plan(plan)
 
@@ -208,23 +215,23 @@ class Trials:
 
     def fits(self, window: int) -> bool:
         """Whether windows of this width take a modest share of the memory free, and of time."""
-        needed = window * self.solver.bytes_per_state()
+        needed = self.n_chains * window * self.solver.bytes_per_state()
         in_memory = needed <= _MEMORY_SHARE * self.solver.free_memory()
         return in_memory and window * self.sequential_seconds <= _WINDOW_SECONDS
 
     def warm_up(self, window: int, rule: Rule) -> None:
         """Have the windows compiled."""
-        tape = self._rejected(2)
-        self._solve_tape(self._windowed(window, rule, None), tape, DEFAULT_CURVATURE)
+        tapes = self._rejected(2)
+        self._solve_tapes(self._windowed(window, rule, None), tapes, DEFAULT_CURVATURE)
 
     def sweep_seconds(self, window: int, rule: Rule) -> float:
         """Time of one sweep over a window."""
         self.warm_up(window, rule)
         solver, n_sweeps = self._windowed(window, rule, None), 3
-        tape = self._rejected(n_sweeps * window)
-        seconds, _, _ = self._solve_tape(solver, tape, DEFAULT_CURVATURE)
+        tapes = self._rejected(n_sweeps * window)
+        seconds, _, _ = self._solve_tapes(solver, tapes, DEFAULT_CURVATURE)
         more = [
-            self._solve_tape(solver, tape, DEFAULT_CURVATURE)[0]
+            self._solve_tapes(solver, tapes, DEFAULT_CURVATURE)[0]
             for _ in range(int(np.clip(_TRIAL_SECONDS / seconds, 0, 2)))
         ]
         return min([seconds, *more]) / n_sweeps
@@ -253,24 +260,35 @@ class Trials:
         return self.solver.with_rule(rule).with_plan(plan)
 
     def _solve(self, solver: Solver, n: int, curvature: float) -> tuple[float, int, int]:
-        """Seconds, transitions solved in windows, and sweeps, for the first n transitions."""
-        return self._solve_tape(solver, self._tape(n), curvature)
+        """Seconds, and transitions solved in windows and sweeps of the slowest chain, for the first
+        n transitions.
+        """
+        return self._solve_tapes(solver, self._tapes(n), curvature)
 
-    def _rejected(self, n: int) -> Tape:
+    def _rejected(self, n: int) -> list[Tape]:
         """Noise with which nothing is accepted: the first guess is right, one sweep a window."""
-        return replace(self._tape(n), log_u=np.full(n, np.inf))
+        return [replace(tape, log_u=np.full(n, np.inf)) for tape in self._tapes(n)]
 
-    def _tape(self, n: int) -> Tape:
-        streams = Streams.spawn(np.random.default_rng(1))
-        return streams.tape(n, len(self.pilot.z), self.pilot.tuning, self.solver.draw_momenta)
+    def _tapes(self, n: int) -> list[Tape]:
+        """Noise of each chain."""
+        size, draw = len(self.pilot.z), self.solver.draw_momenta
+        streams = [Streams.spawn(rng) for rng in np.random.default_rng(1).spawn(self.n_chains)]
+        return [chain.tape(n, size, self.pilot.tuning, draw) for chain in streams]
 
-    def _solve_tape(self, solver: Solver, tape: Tape, curvature: float) -> tuple[float, int, int]:
+    def _solve_tapes(
+        self, solver: Solver, tapes: Sequence[Tape], curvature: float
+    ) -> tuple[float, int, int]:
         tuning = replace(self.pilot.tuning, curvature=curvature)
-        probes = np.random.default_rng(2)
+        rngs = np.random.default_rng(2).spawn(len(tapes))
+        requests = [
+            TapedRequest(self.pilot.z, tape, tuning, rng)
+            for tape, rng in zip(tapes, rngs, strict=True)
+        ]
         start = time.perf_counter()
-        solved = solver.run(TapedRequest(self.pilot.z, tape, tuning, probes), self.pilot.params)
+        solved = solver.run_together(requests, self.pilot.params, solver.plan.capacity)
         seconds = time.perf_counter() - start
-        return seconds, len(solved) - solved.n_fallback, solved.n_sweeps
+        n_swept = min(len(found) - found.n_fallback for found in solved)
+        return seconds, n_swept, max(found.n_sweeps for found in solved)
 
 
 def window_plan(window: int, max_sweeps: int | None, tol: float, density: Density) -> WindowPlan:
@@ -334,6 +352,8 @@ def choose_window(trials: Trials, rules: Sequence[Rule], device: str) -> Calibra
     best, others = _best_rule(trials, best, rules[1:])
     speed = sequential.microseconds / best.microseconds
     reason = f"Windows of {best.window} were {speed:.1f} times as fast as the sequential chain."
+    if trials.n_chains > 1:
+        reason += f" This is of {trials.n_chains} chains in one batch."
     return _calibration(best, reason, (sequential, *found, *others))
 
 

@@ -60,6 +60,10 @@ class Hardware:
             return n_chains
         return solver.on_cores(self.cores).chains_at_once(n_chains)
 
+    def chains_on_each(self, n_chains: int) -> int:
+        """Of so many chains, those on one device."""
+        return n_chains if self.devices is None else self.devices.chains_on_each(n_chains)
+
     def step_options(self, options: dict[str, Any]) -> dict[str, Any]:
         """Options of the step, with the backend that the devices need."""
         if self.devices is None:

@@ -98,6 +98,7 @@ def prepare(
     backend: BackendName,
     *,
     alone: bool,
+    n_chains: int = 1,
     calibration: Calibration | None = None,
 ) -> Prepared:
     """Compile the solver, so that errors come early, and choose what the options left open.
@@ -106,6 +107,9 @@ def prepare(
     ----------
     alone
         Whether no other step method moves anything between draws.
+    n_chains
+        Chains that are one batch, if the backend makes one of them: the more there are, the
+        narrower are the windows that keep a device busy.
     calibration
         What an earlier preparation chose, in another process.
     """
@@ -129,7 +133,8 @@ def prepare(
         if calibration is None:
             device = "gpu" if runs_on_gpu(backend) else "cpu"
             allowed = rules or solver.trial_rules
-            calibration = _measured(options, solver, model, point, allowed, device)
+            n_together = n_chains if solver.batches_chains else 1
+            calibration = _measured(options, solver, model, point, allowed, device, n_together)
             # Of all widths that were tried.
             solver.spare_nothing()
         solver = solver.with_rule(calibration.jacobian).with_plan(
@@ -200,8 +205,9 @@ def _measured(
     point: Point,
     rules: Sequence[Rule],
     device: str,
+    n_chains: int,
 ) -> Calibration:
-    """What a pilot chain finds fastest."""
+    """What a pilot chain finds fastest, for so many together."""
     params = solver.density.param_values(point)
     curvature = options.curvature or DEFAULT_CURVATURE
     if options.window == "auto" and (ruled_out := rule_windows_out(solver, params)):
@@ -214,7 +220,7 @@ def _measured(
         reason = f"No pilot chain could start. {error}"
         return Calibration(window, rules[0], curvature, options.max_sweeps, reason)
     curvatures = None if options.curvature is None else (options.curvature,)
-    trials = Trials(solver, pilot, curvatures)
+    trials = Trials(solver, pilot, curvatures, n_chains)
     if options.window == "auto":
         return choose_window(trials, rules, device)
     return choose_curvature(trials, options.window, rules, options.max_sweeps)

@@ -37,7 +37,18 @@ class _InOneProcess(DeerStep):
     """A step whose chains run in this process, so that JAX may run them.
 
     On a CPU it compiles in seconds.
+
+    Parameters
+    ----------
+    n_chains
+        Chains that a device has.
+    options
+        Of the step.
     """
+
+    def __init__(self, *, n_chains: int, **options: Any) -> None:
+        self._n_chains = n_chains
+        super().__init__(**options)
 
     def _resolved_backend(self, name: BackendName) -> BackendName:
         resolved = super()._resolved_backend(name)
@@ -65,12 +76,13 @@ KERNELS: dict[str, type[DeerStep]] = {"mala": _MALA, "hmc": _HMC}
 def make_step(settings: Settings, model: Model | None, hardware: Hardware) -> DeerStep:
     """The step; it reports all that is wrong with a model."""
     options = hardware.step_options(settings.options)
+    n_chains = hardware.chains_on_each(settings.chains)
     try:
-        return _step(settings.kernel, model, options)
+        return _step(settings.kernel, model, n_chains, options)
     except (BackendError, ForkError):
         if options.get("backend", "auto") != "auto" or resolve_backend("auto") == "jax":
             raise
-        return _step(settings.kernel, model, {**options, "backend": "numba"})
+        return _step(settings.kernel, model, n_chains, {**options, "backend": "numba"})
 
 
 def within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> DeerStep:
@@ -85,10 +97,10 @@ def within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> Dee
     return make_step(replace(settings, options=options), step.model, hardware)
 
 
-def _step(kernel: str, model: Model | None, options: dict[str, object]) -> DeerStep:
+def _step(kernel: str, model: Model | None, n_chains: int, options: dict[str, object]) -> DeerStep:
     if kernel not in KERNELS:
         raise invalid_option("sample", "kernel", kernel, f"one of {tuple(KERNELS)}")
-    step: Any = KERNELS[kernel](model=model, **options)  # pyright: ignore[reportCallIssue]
+    step: Any = KERNELS[kernel](model=model, n_chains=n_chains, **options)  # pyright: ignore[reportCallIssue]
     if len(step.vars) < len(step.model.value_vars):
         discrete = [v.name for v in step.model.value_vars if v not in step.vars]
         raise ModelError(

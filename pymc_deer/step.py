@@ -78,6 +78,8 @@ class DeerStep(BlockedStep):
     _state_class = DeerState
     model: Any
     backend: BackendName
+    _n_chains = 1
+    """Chains whose windows are solved together, where the backend makes one batch of them."""
 
     def __init__(
         self,
@@ -125,6 +127,7 @@ class DeerStep(BlockedStep):
             self.model,
             self.backend,
             alone=self._alone,
+            n_chains=self._n_chains,
             calibration=self._calibration,
         )
 

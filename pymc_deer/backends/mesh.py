@@ -91,6 +91,14 @@ class AskedDevices:
         lengths = {CHAIN: n_chains, WINDOW: solver.plan.window, DATA: max(rows, default=1)}
         return solver.on_devices(ManyDevices(self._mesh(lengths), lengths[DATA]))
 
+    def chains_on_each(self, n_chains: int) -> int:
+        """Of so many chains, those on one device."""
+        if self.axes is None:
+            shares = shared_out(self.devices.size, {CHAIN: n_chains, WINDOW: 1, DATA: 1})
+        else:
+            shares = dict(zip(self.axes, self.devices.shape, strict=True))
+        return -(-n_chains // shares.get(CHAIN, 1))
+
     def _mesh(self, lengths: Mapping[str, int]) -> Mesh:
         """The devices in a mesh with all axes, for so many chains, steps and rows."""
         n_devices, axes = self.devices.size, self.axes

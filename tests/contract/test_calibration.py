@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,11 @@ import pymc as pm
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import pymc_deer
 from pymc_deer import DeerMALA
+from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax import JaxSolver
-from pymc_deer.examples import eight_schools
+from pymc_deer.examples import correlated_logistic, eight_schools
 from pymc_deer.metric import identity_metric
 from tests import support
 
@@ -195,3 +198,30 @@ def test_jitter_varies_the_step_size_and_keeps_the_posterior() -> None:
     x = idata["posterior"]["x"].to_numpy()
     assert np.abs(x.mean(axis=(0, 1)) - 3.0).max() < 0.3
     assert np.abs(x.std(axis=(0, 1)) - 2.0).max() < 0.2
+
+
+def test_windows_of_chains_in_one_batch_are_measured_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU, where a batch of chains fills what one chain's window would leave idle."""
+    monkeypatch.setattr(JaxSolver, "batches_chains", True)
+    run_together, widths = JaxSolver.run_together, Counter()
+
+    def counted(solver: Solver, chains: Any, *arguments: Any) -> Any:
+        widths[solver.plan.window > 1, len(chains)] += 1
+        return run_together(solver, chains, *arguments)
+
+    monkeypatch.setattr(JaxSolver, "run_together", counted)
+    with correlated_logistic(20, 2):
+        step = DeerMALA(backend="jax")
+        assert widths[True, 1]
+        assert not widths[True, 3]
+        assert "chains in one batch" not in step.calibration.reason
+        widths.clear()
+        idata = pymc_deer.sample(
+            5, tune=5, chains=3, kernel="mala", backend="jax", random_seed=1, quiet=True
+        )
+    assert widths[True, 3]
+    assert not widths[True, 1]
+    trials = json.loads(idata.sample_stats.attrs["deer_trials"])
+    assert [trial["window"] for trial in trials][:2] == [1, 256]

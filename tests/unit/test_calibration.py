@@ -1,13 +1,20 @@
 """Choosing a window: the fastest of what was measured, and no measurement that cannot matter."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from pymc_deer import calibration
+from pymc_deer.backends.base import WindowPlan
+from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.calibration import (
     Calibration,
+    Pilot,
     Trial,
     Trials,
     choose_curvature,
@@ -15,6 +22,8 @@ from pymc_deer.calibration import (
     rule_windows_out,
 )
 from pymc_deer.jacobian import Rule
+from pymc_deer.metric import identity_metric
+from pymc_deer.noise import draw_normals
 from pymc_deer.status import BackendError
 
 SEQUENTIAL = 10.0
@@ -33,6 +42,7 @@ class ScriptedTrials:
     ) -> None:
         self.times, self.stochastic, self.sweeps, self.memory = times, stochastic, sweeps, memory
         self.tried: list[tuple[int, str]] = []
+        self.n_chains = 1
 
     @property
     def sequential(self) -> Trial:
@@ -152,3 +162,94 @@ def test_nothing_is_measured_where_no_batch_could_pay() -> None:
 def test_trials_is_what_the_script_stands_for() -> None:
     for name in ("sequential", "fits", "break_even", "run"):
         assert hasattr(Trials, name)
+    assert of_chains(1).n_chains == ScriptedTrials({}).n_chains
+
+
+@dataclass
+class Clock:
+    """What the machine has computed, in seconds."""
+
+    now: float = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@dataclass
+class Solved:
+    """As much of a trajectory as trials look at."""
+
+    n: int
+    n_sweeps: int
+    n_fallback: int = 0
+
+    def __len__(self) -> int:
+        return self.n
+
+
+@dataclass
+class Device:
+    """A solver on a device that computes a hundred states as fast as one.
+
+    Wider windows take more sweeps, and each chain one more than the chain before.
+    """
+
+    clock: Clock
+    plan: WindowPlan = field(default_factory=lambda: WindowPlan(1, None, 1e-6, 100_000))
+    density: Any = field(default_factory=lambda: SimpleNamespace(size=1, n_numbers=1))
+    draw_momenta: Any = draw_normals
+
+    def with_plan(self, plan: WindowPlan) -> "Device":
+        return replace(self, plan=plan)
+
+    def with_rule(self, rule: Rule) -> "Device":
+        return self
+
+    def bytes_per_state(self) -> int:
+        return 10
+
+    def free_memory(self) -> float:
+        return 1e6
+
+    def run_together(
+        self, chains: Sequence[TapedRequest], params: object, at_once: int
+    ) -> list[Solved]:
+        window, n = self.plan.window, len(chains[0].tape)
+        assert len({chain.tape.xi.tobytes() for chain in chains}) == len(chains)
+        rejected = np.isinf(chains[0].tape.log_u).all()
+        per_window = 1 if rejected else 5 + int(np.log2(window))
+        calls = n if window == 1 else -(-n // window) * per_window
+        self.clock.now += 1e-4 * calls * max(1.0, len(chains) * window / 100)
+        return [Solved(n, calls + i) for i in range(len(chains))]
+
+
+def of_chains(n: int, clock: Clock | None = None) -> Trials:
+    """Trials of so many chains on that device."""
+    tuning = Tuning(0.5, 1.0, identity_metric("diag", 1))
+    pilot = Pilot(np.zeros(1), tuning, ())
+    return Trials(cast(Any, Device(clock or Clock())), pilot, n_chains=n)
+
+
+@pytest.mark.parametrize(("n_chains", "window"), [(1, 256), (4, 64), (16, 1), (200, 1)])
+def test_more_chains_in_a_batch_leave_less_room_for_windows(
+    n_chains: int, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(calibration, "time", clock)
+    chosen = choose_window(of_chains(n_chains, clock), ("secant",), "gpu")
+    assert chosen.window == window
+    assert ("of 4 chains in one batch" in chosen.reason) == (n_chains == 4)
+
+
+def test_chains_in_a_batch_share_the_memory_and_wait_for_the_slowest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(calibration, "time", clock)
+    one, four = (of_chains(n, clock) for n in (1, 4))
+    assert one.fits(16384)
+    assert four.fits(4096)
+    assert not four.fits(16384)
+    trials = [trials.run(64, "secant", None) for trials in (one, four)]
+    n = one.n_transitions
+    assert 1e-3 * n * (trials[1].sweeps_per_1000 - trials[0].sweeps_per_1000) == pytest.approx(3)

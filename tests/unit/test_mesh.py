@@ -51,6 +51,21 @@ def test_what_is_accepted(given_devices) -> None:
     assert asked.is_first
 
 
+@pytest.mark.parametrize(
+    ("shape", "axes", "n_chains", "on_each"),
+    [
+        ((1,), None, 4, 4),
+        ((8,), None, 4, 1),
+        ((8,), None, 6, 3),
+        ((2, 4), ("window", "chain"), 8, 2),
+        ((4,), ("data",), 8, 8),
+    ],
+)
+def test_chains_on_each_device(shape, axes, n_chains, on_each) -> None:
+    asked = AskedDevices(None, np.empty(shape, dtype=object), axes)
+    assert asked.chains_on_each(n_chains) == on_each
+
+
 def test_only_rows_of_the_data_are_divided() -> None:
     placement = ManyDevices(AskedDevices.of(1)._mesh(dict.fromkeys(AXES, 1)), n_rows=6)
     for shape, divided in {(6,): True, (6, 2): True, (2, 6): False, (): False}.items():
