@@ -22,7 +22,12 @@ import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.jax_loops import momenta_of_keys, sequential_loop, windowed_loop
+from pymc_deer.backends.jax_loops import (
+    asked_rows,
+    momenta_of_keys,
+    sequential_loop,
+    windowed_loop,
+)
 from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_MODE
 from pymc_deer.backends.pace import Pace, Unhurried
 from pymc_deer.backends.placement import ManyDevices, OneDevice
@@ -167,6 +172,14 @@ class JaxSolver(Solver):
         self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int, rows: Sequence[range]
     ) -> None:
         """Copy what is asked for of some of each chain's rows, (C, rows, ...), to its buffers."""
+        stride, n = jobs[0].buffers.stride, len(jobs[0].noise.log_u)
+        if self.batches_chains and stride > 1 and n % stride == 0 and set(map(len, rows)) == {n}:
+            # From a device that is not the host, no more than that.
+            asked = asked_rows(tuple(filled), rows[0].start, n, stride)
+            arrays = self.placement.fetched(asked)
+            for i, job in enumerate(jobs):
+                job.buffers.fill([array[i] for array in arrays])
+            return
         arrays = self.placement.fetched(filled)
         for i, (job, own) in enumerate(zip(jobs, rows, strict=True)):
             job.buffers.write(at, [array[i, own.start : own.stop] for array in arrays])

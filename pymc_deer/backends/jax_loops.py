@@ -4,11 +4,14 @@ Arrays that are each chain's own have the chain as their first axis.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+from pymc_deer.backends.trajectory import KEPT, SOLVED
 
 
 def sequential_loop(
@@ -174,6 +177,21 @@ def windowed_loop(
     carry = (n_swept, done, sweeps, guesses, memory, starts, buffers)
     n_swept, *own, written = lax.while_loop(unfinished, advance, carry)
     return written, n_swept, *own
+
+
+@partial(jax.jit, static_argnames=("first", "n", "stride"))
+def asked_rows(
+    buffers: tuple[jax.Array, ...], first: int, n: int, stride: int
+) -> tuple[jax.Array, ...]:
+    """Of buffers (C, rows, ...), what is asked for of n transitions whose rows begin with `first`.
+
+    That is what :class:`~pymc_deer.backends.trajectory.Buffers` have of them.
+    """
+    kept = (first + stride - 1, first + n, stride)
+    ranges = [kept if name in KEPT else (first, first + n, 1) for name in SOLVED]
+    return tuple(
+        lax.slice_in_dim(array, *rows, axis=1) for array, rows in zip(buffers, ranges, strict=True)
+    )
 
 
 def momenta_of_keys(keys: jax.Array, size: int, dtype: str) -> jax.Array:

@@ -14,7 +14,7 @@ SOLVED = ("z", "logp", "dlogp", "log_alpha", "energy")
 
 _VECTORS = ("z", "dlogp")
 
-_KEPT = ("z", "logp", "dlogp", "energy")
+KEPT = ("z", "logp", "dlogp", "energy")
 """Of those, what is kept of one transition in every stride."""
 
 _PER_STEP = ("log_alpha", "n_leapfrog", "step_sizes")
@@ -62,7 +62,7 @@ class Trajectory:
 
     def first(self, n: int) -> "Trajectory":
         """The first n transitions, a multiple of the stride; the counts stay those of the whole."""
-        rows = dict.fromkeys(_PER_STEP, n) | dict.fromkeys(_KEPT, n // self.stride)
+        rows = dict.fromkeys(_PER_STEP, n) | dict.fromkeys(KEPT, n // self.stride)
         return replace(self, **{name: getattr(self, name)[:last] for name, last in rows.items()})
 
 
@@ -96,7 +96,7 @@ def solved_types(
     n: int, size: int, dtype: str, stride: int = 1
 ) -> list[tuple[tuple[int, ...], str]]:
     """Shape and type of each of `SOLVED`, for n transitions in D = `size` dimensions in `dtype`."""
-    rows = {name: -(-n // stride) if name in _KEPT else n for name in SOLVED}
+    rows = {name: -(-n // stride) if name in KEPT else n for name in SOLVED}
     return [((k, size), dtype) if name in _VECTORS else ((k,), WIDE) for name, k in rows.items()]
 
 
@@ -124,7 +124,7 @@ class Buffers:
         of_each = slice(rows.start, rows.stop)
         kept = slice(rows.start // self.stride, -(-rows.stop // self.stride))
         parts = zip(SOLVED, self.arrays, strict=True)
-        arrays = (array[kept if name in _KEPT else of_each] for name, array in parts)
+        arrays = (array[kept if name in KEPT else of_each] for name, array in parts)
         return Buffers(tuple(arrays), self.stride)
 
     def state_before(self, t: int) -> np.ndarray:
@@ -135,12 +135,17 @@ class Buffers:
         """Copy what is asked for of arrays that have a row for each transition, from `at` on."""
         end, stride = at + len(arrays[0]), self.stride
         for name, target, rows in zip(SOLVED, self.arrays, arrays, strict=True):
-            if name in _KEPT:
+            if name in KEPT:
                 target[at // stride : end // stride] = rows[-(at + 1) % stride :: stride]
                 if end % stride:
                     target[end // stride] = rows[-1]
             else:
                 target[at:end] = rows
+
+    def fill(self, arrays: Sequence[np.ndarray]) -> None:
+        """Copy arrays that hold what is asked for and no more."""
+        for target, array in zip(self.arrays, arrays, strict=True):
+            target[...] = array
 
     def trajectory(self, found: "Sequence[Found]") -> Trajectory:
         """What they hold when they are filled, in calls that follow on one another."""

@@ -4,6 +4,7 @@ import threading
 import time
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.numba import NumbaSolver
 from pymc_deer.backends.pace import Pace
+from pymc_deer.backends.placement import OneDevice
 from pymc_deer.backends.request import TapedRequest
-from pymc_deer.backends.trajectory import SOLVED, Trajectory
+from pymc_deer.backends.trajectory import KEPT, SOLVED, Trajectory
 from pymc_deer.options import BackendName
 from pymc_deer.sweep import Kernel
 from tests.equivalence.problems import Problem, problem
@@ -111,6 +113,44 @@ def test_chains_whose_sweeps_run_out(backend: BackendName) -> None:
     short = [trajectory.n_fallback > 0 for trajectory in found]
     assert any(short)
     assert not all(short)
+
+
+@pytest.mark.parametrize("stride", [5, 7])
+@pytest.mark.parametrize("window", [1, 64])
+@pytest.mark.parametrize("sweeps", [None, 10])
+def test_one_state_in_every_stride(
+    backend: BackendName, window: int, stride: int, sweeps: int | None
+) -> None:
+    """Whether or not the last stride is whole, in one call or in several, and with fallbacks."""
+    case, solver = problem("eight_schools"), compiled(backend, window)
+    solver = solver.with_plan(replace(solver.plan, max_sweeps=sweeps))
+    asked = [request._replace(stride=stride) for request in runs(case)]
+    for at_once in (512, 10 * stride):
+        every = solver.run_together(runs(case), case.params, at_once)
+        some = solver.run_together(asked, case.params, at_once)
+        ends = [*range(stride - 1, N, stride), *([N - 1] if N % stride else [])]
+        for one, other in zip(every, some, strict=True):
+            for name in SOLVED:
+                rows = ends if name in KEPT else range(N)
+                np.testing.assert_array_equal(getattr(other, name), getattr(one, name)[rows])
+
+
+@ON_JAX
+@pytest.mark.usefixtures("in_one_batch")
+@pytest.mark.parametrize("window", [1, 64])
+def test_no_more_is_fetched_than_is_asked_for(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched, numbers = OneDevice.fetched, []
+
+    def counted(place: OneDevice, arrays: Any) -> Any:
+        found = fetched(place, arrays)
+        numbers.append(sum(array.size for array in found))
+        return found
+
+    monkeypatch.setattr(OneDevice, "fetched", counted)
+    case, solver = problem("eight_schools"), compiled("jax", window)
+    solver.run_together([r._replace(stride=5) for r in runs(case)], case.params, 512)
+    size = case.density.size
+    assert max(numbers) == len(runs(case)) * (N + (2 * size + 2) * N // 5)
 
 
 @ON_JAX
