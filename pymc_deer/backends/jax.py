@@ -138,7 +138,7 @@ class JaxSolver(Solver):
         budget, weight = self.plan.sweep_budget(n), arrays[-1].max()
         pace = self._paces[self.spec.rule, window, n_jobs]
         dtype, size = self.density.dtype, self.density.size
-        of_chains = self.placement.of_chains
+        of_chains, full = self.placement.of_chains, self.placement.full
         with self._session():
             loop = self._compiled((self.spec.rule, window), self._compile_windowed)
             filled = self._take_buffers(n_jobs, rows)
@@ -149,11 +149,11 @@ class JaxSolver(Solver):
                 self._scalar(self.plan.tol),
                 self._on_device(inputs),
             )
-            starts = np.stack([job.start for job in jobs])
-            guesses = np.repeat(starts[:, None], window, axis=1)
-            memory = np.full((n_jobs, window, self.spec.memory_size(size)), np.nan, dtype)
+            starts = of_chains(np.stack([job.start for job in jobs]))
+            guesses = full((n_jobs, window, size), 0.0, dtype)
+            memory = full((n_jobs, window, self.spec.memory_size(size)), np.nan, dtype)
             counts = np.zeros(n_jobs, int), np.zeros(n_jobs, int)
-            carry: Any = tuple(map(of_chains, (*counts, guesses, memory, starts)))
+            carry: Any = (*map(of_chains, counts), guesses, memory, starts)
             sweeps = 0
             while min(counts[0]) < n and sweeps < budget:
                 self._check_stopped()
@@ -301,10 +301,10 @@ class JaxSolver(Solver):
     def _take_buffers(self, n_chains: int, rows: int) -> tuple[jax.Array, ...]:
         """Buffers to donate, (C, rows, ...): those of the stretch before, if there was one."""
         types = solved_types(rows, self.density.size, self.density.dtype)
-        zeros = self.placement.zeros
+        full = self.placement.full
         return self._buffers.take(
             (n_chains, rows),
-            lambda: tuple(zeros((n_chains, *shape), dtype) for shape, dtype in types),
+            lambda: tuple(full((n_chains, *shape), 0.0, dtype) for shape, dtype in types),
         )
 
     def _on_device(self, arrays: Sequence[np.ndarray]) -> list[jax.Array]:

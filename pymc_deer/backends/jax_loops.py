@@ -111,7 +111,8 @@ def windowed_loop(
     done, sweeps
         Transitions each chain has committed, and its sweeps, (C,).
     guesses, memory
-        States guessed in each chain's window, and what its rule remembers, (C, W, ...).
+        States guessed in each chain's window, and what its rule remembers, (C, W, ...). Before the
+        first sweep the guess is that no chain moves.
     starts
         States before each window, (C, D).
     xi, log_u, step_sizes, n_leapfrog
@@ -127,6 +128,7 @@ def windowed_loop(
         The buffers, and all from `n_swept` to `starts` as it is now.
     """
     n_chains, window = guesses.shape[:2]
+    guesses = jnp.where(n_swept == 0, starts[:, None], guesses)
     blocking = jnp.zeros(2, int)
     unknown = jnp.full_like(memory[0], jnp.nan)
 

@@ -52,9 +52,9 @@ class OneDevice:
         """While sweeps are compiled: that devices share their windows."""
         return nullcontext()
 
-    def zeros(self, shape: tuple[int, ...], dtype: str) -> jax.Array:
-        """Room for results of all chains, (C, ...)."""
-        return jnp.zeros(shape, dtype)
+    def full(self, shape: tuple[int, ...], value: float, dtype: str) -> jax.Array:
+        """An array of all chains, (C, ...), that is made where it is to lie."""
+        return jnp.full(shape, value, dtype)
 
     def of_chains(self, array: np.ndarray) -> Any:
         """An array that is each chain's own, (C, ...)."""
@@ -113,8 +113,9 @@ class ManyDevices(OneDevice):
     def windows(self) -> AbstractContextManager[None]:
         return shared_windows(self._in_parts, self._kept)
 
-    def zeros(self, shape: tuple[int, ...], dtype: str) -> jax.Array:
-        return self.of_chains(np.zeros(shape, dtype))
+    def full(self, shape: tuple[int, ...], value: float, dtype: str) -> jax.Array:
+        where = self._divided(jax.ShapeDtypeStruct(shape, dtype), CHAIN)
+        return jax.jit(lambda: jnp.full(shape, value, dtype), out_shardings=where)()
 
     def of_chains(self, array: np.ndarray) -> jax.Array:
         return self._put(array, CHAIN)

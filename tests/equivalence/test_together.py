@@ -105,6 +105,15 @@ def test_sweeps(backend: BackendName) -> None:
     assert len({trajectory.n_sweeps for trajectory in found}) > 1, "each has its own"
 
 
+def test_the_first_guess_is_that_no_chain_moves(backend: BackendName) -> None:
+    """Where none does, it is right, and a window takes one sweep."""
+    case, solver = problem("eight_schools"), compiled(backend, 64)
+    stuck = [r._replace(tape=replace(r.tape, log_u=np.full(N, np.inf))) for r in runs(case)]
+    for request, found in zip(stuck, solver.run_together(stuck, case.params, 512), strict=True):
+        assert found.n_sweeps == -(-N // 64)
+        np.testing.assert_array_equal(found.z, np.tile(request.start, (N, 1)))
+
+
 def test_chains_whose_sweeps_run_out(backend: BackendName) -> None:
     """They go on step by step, the others do not."""
     solver = compiled(backend, 64)
