@@ -14,13 +14,12 @@ from functools import cached_property
 import numpy as np
 
 from pymc_deer.adaptation import Warmup
-from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.chain import Chain, ChainRecord
-from pymc_deer.density import Density
 from pymc_deer.jacobian import Rule
-from pymc_deer.memory import affordable_rows
 from pymc_deer.noise import Tape
+from pymc_deer.plan import SHORTEST_CALL, window_plan
 from pymc_deer.start import Start
 from pymc_deer.status import BackendError
 from pymc_deer.stretch import Streams
@@ -40,13 +39,6 @@ _WINDOW_SECONDS = 5.0
 """Time that the transitions of one window may take step by step, for that width to be tried."""
 
 _TRIAL_LENGTHS = (128, 1024)
-_CAPACITY, _LONGEST = 256, 4096
-"""Fewest and most transitions of a call, which costs as much as hundreds of the smallest model."""
-
-_MOST_READ, _MOST_HELD = 2**25, 2**17
-"""Numbers that the gradients of a call may read, in a tenth of a second or so, and that its states
-may have, a megabyte, where it is longer than the shortest."""
-
 _CURVATURES: dict[Rule, tuple[float, ...]] = {
     "preconditioned": (1.0, 1.25, 1.5, 2.0, 3.0),
     "secant": (1.0, 1.5),
@@ -65,10 +57,7 @@ WORTH_LEAVING = 1.1
 """Speed over the sequential chain from which windows are used: below it lies the clock's noise."""
 
 _MEMORY_SHARE = 0.25
-_AFFORDABLE_SHARE = 0.4
-"""Shares of the memory free that windows which are tried may take, and those that were asked for:
-where a density has many large intermediate results (the matrices of a Gaussian process, functions
-of counts), a state takes up to 2.3 times what is estimated."""
+"""Share of the memory free that windows which are tried may take."""
 
 _WIDTHS = {"cpu": (16, 64, 256, 1024), "gpu": (64, 256, 1024, 4096, 16384)}
 _FIRST_WIDTH = 256
@@ -196,7 +185,7 @@ class Trials:
         # Few, where a single one takes long.
         self._solve(self.solver, 2, 1.0)
         of_two, _, _ = self._solve(self.solver, 2, 1.0)
-        n = int(np.clip(2 * _TRIAL_SECONDS / of_two, 2, _CAPACITY // 2))
+        n = int(np.clip(2 * _TRIAL_SECONDS / of_two, 2, SHORTEST_CALL // 2))
         seconds, _, _ = self._solve(self.solver, n, 1.0)
         # A second look where the first was too short for the clock.
         more = int(np.clip(0.02 / seconds, 1, 50))
@@ -289,35 +278,6 @@ class Trials:
         seconds = time.perf_counter() - start
         n_swept = min(len(found) - found.n_fallback for found in solved)
         return seconds, n_swept, max(found.n_sweeps for found in solved)
-
-
-def window_plan(window: int, max_sweeps: int | None, tol: float, density: Density) -> WindowPlan:
-    """A plan whose calls are long enough for their own cost to vanish, and short enough for
-    progress bars to move and memory to hold them.
-
-    Where a call ends leaves a trace in the last bit, so it depends on nothing but the problem.
-    """
-    if window == 1:
-        most = min(_MOST_READ // density.n_numbers, _MOST_HELD // density.size, _LONGEST)
-    else:
-        most = 4 * window
-    wanted = min(max(_CAPACITY, most), affordable_rows(density.size))
-    return WindowPlan(window, max_sweeps, tol, capacity=max(wanted, window))
-
-
-def affordable_window(solver: Solver, window: int, n_chains: int = 1) -> int:
-    """The window asked for, or the widest quarter of a quarter that fits in the memory free.
-
-    So many chains have one at the same time.
-    """
-    free = _AFFORDABLE_SHARE * solver.free_memory() / n_chains
-    plan = replace(solver.plan, window=window)
-    if window * solver.most_bytes_per_state() <= free:
-        return window
-    needed = solver.bytes_per_state()
-    while plan.window > 1 and plan.window * needed > free:
-        plan = plan.narrowed(1)
-    return plan.window
 
 
 def rule_windows_out(solver: Solver, params: Sequence[np.ndarray]) -> Calibration | None:

@@ -17,17 +17,16 @@ from pymc_deer.calibration import (
     Calibration,
     Pilot,
     Trials,
-    affordable_window,
     choose_curvature,
     choose_window,
     rule_windows_out,
     run_pilot,
-    window_plan,
 )
 from pymc_deer.density import Density, Point
 from pymc_deer.jacobian import Rule
 from pymc_deer.metric import MetricKind, identity_metric
 from pymc_deer.options import BackendName, Options
+from pymc_deer.plan import affordable_window, window_plan
 from pymc_deer.refusal import refuse_data, refuse_dense, refuse_hvp, refuse_improper
 from pymc_deer.start import find_start
 from pymc_deer.status import StartError, shrunk_window

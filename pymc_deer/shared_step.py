@@ -7,12 +7,12 @@ from typing import Any
 from pymc.model import Model
 
 from pymc_deer.backends import resolve_backend
-from pymc_deer.calibration import affordable_window
 from pymc_deer.cost_shares import count_indexed_and_functions
 from pymc_deer.hardware import Hardware
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
 from pymc_deer.options import BackendName
+from pymc_deer.plan import affordable_window
 from pymc_deer.settings import Settings
 from pymc_deer.status import (
     BackendError,

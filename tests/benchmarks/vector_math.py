@@ -16,7 +16,7 @@ import numpy as np
 from pymc_deer import noise, noise_numba, short_axes
 from pymc_deer.backends import make_solver, numba_mode
 from pymc_deer.backends.request import TapedRequest
-from pymc_deer.calibration import window_plan
+from pymc_deer.plan import window_plan
 from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
 from tests.benchmarks.measure import Warmed, paired_ratio, take_no_options, warm_up, write

@@ -14,6 +14,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import pymc_deer.chain
+import pymc_deer.plan
 from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.adaptation import Warmup
 from pymc_deer.backends.pace import Pace
@@ -32,7 +33,7 @@ WINDOWS = (1, 16)
 def compiled_step(backend: str, window: int = 1) -> DeerStep:
     with eight_schools(), pytest.MonkeyPatch.context() as patch:
         # So that short runs have several stretches.
-        patch.setattr(pymc_deer.calibration, "_LONGEST", 1)
+        patch.setattr(pymc_deer.plan, "_LONGEST_CALL", 1)
         step = DeerMALA(backend=backend, window=window)
     assert isinstance(step, DeerStep)
     return step

@@ -248,7 +248,7 @@ def test_an_interrupt_keeps_what_all_chains_have_finished(monkeypatch) -> None:
 def check_recorded_beside(backend: str, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """The recording of the first stretch and the solving of the second wait for each other."""
     monkeypatch.setattr("pymc_deer.ensemble._MOST_NUMBERS", 1)
-    monkeypatch.setattr("pymc_deer.calibration._LONGEST", 1)
+    monkeypatch.setattr("pymc_deer.plan._LONGEST_CALL", 1)
     meeting, solves = threading.Barrier(2, timeout=seconds), []
     solve, write = Solver.run_together, MemoryRecorder._write
 
@@ -477,7 +477,7 @@ def test_the_windows_of_all_chains_fit_in_memory(monkeypatch: pytest.MonkeyPatch
         options = {"window": 256, "jacobian": "secant", "curvature": 1.5, "draws": 5, "tune": 5}
         return together(model, chains=chains, **options)
 
-    step = KERNELS["mala"](model=model, backend="jax", window=1)
+    step = KERNELS["mala"](model=model, n_chains=1, backend="jax", window=1)
     free = 4 * 256 * step.solver.bytes_per_state()
     alone = run(free, 1)
     assert alone.sample_stats.attrs["deer_window"] == 256

@@ -22,7 +22,7 @@ from numpy.testing import assert_array_equal
 from xarray import DataTree
 
 import pymc_deer
-from pymc_deer import calibration, ensemble, shared_step, store, store_recorder
+from pymc_deer import ensemble, plan, shared_step, store, store_recorder
 from pymc_deer.checkpoint import Checkpoint
 from pymc_deer.examples import eight_schools
 from pymc_deer.store import DrawStore, open_store
@@ -57,10 +57,10 @@ def steps() -> Iterator[None]:
     """Each step is made once: it holds no chain."""
     make, made = shared_step._step, {}
 
-    def cached(kernel: str, model: pm.Model, options: dict[str, Any]) -> Any:
-        key = kernel, id(model), repr(sorted(options.items()))
+    def cached(kernel: str, model: pm.Model, n_chains: int, options: dict[str, Any]) -> Any:
+        key = kernel, id(model), n_chains, repr(sorted(options.items()))
         if key not in made:
-            made[key] = model, make(kernel, model, options)
+            made[key] = model, make(kernel, model, n_chains, options)
         return made[key][1]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -81,7 +81,7 @@ def short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shorten_calls(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(calibration, "_LONGEST", 1)
+    patch.setattr(plan, "_LONGEST_CALL", 1)
 
 
 def commit_often(patch: pytest.MonkeyPatch) -> None:
@@ -307,7 +307,7 @@ def test_an_interrupted_run_is_returned_and_goes_on(
 def test_where_stretches_end_leaves_no_trace(kind: str, monkeypatch: Any) -> None:
     """The clock decides it, so a run that is repeated ends them elsewhere."""
     # Calls so short that the pieces of warm-up take several.
-    monkeypatch.setattr("pymc_deer.calibration._CAPACITY", 32)
+    monkeypatch.setattr("pymc_deer.plan.SHORTEST_CALL", 32)
     changes = {"tune": 600, "draws": 200, "steps_per_draw": 7, **KINDS[kind]}
     rng = np.random.default_rng(SEED)
     runs = []

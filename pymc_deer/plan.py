@@ -1,0 +1,48 @@
+"""How many transitions a window has, and a call of the solver."""
+
+from dataclasses import replace
+
+from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.density import Density
+from pymc_deer.memory import affordable_rows
+
+SHORTEST_CALL, _LONGEST_CALL = 256, 4096
+"""Fewest and most transitions of a call, which costs as much as hundreds of the smallest model."""
+
+_MOST_READ, _MOST_HELD = 2**25, 2**17
+"""Numbers that the gradients of a call may read, in a tenth of a second or so, and that its states
+may have, a megabyte, where it is longer than the shortest."""
+
+_AFFORDABLE_SHARE = 0.4
+"""Share of the memory free that windows which were asked for may take: where a density has many
+large intermediate results (the matrices of a Gaussian process, functions of counts), a state takes
+up to 2.3 times what is estimated."""
+
+
+def window_plan(window: int, max_sweeps: int | None, tol: float, density: Density) -> WindowPlan:
+    """A plan whose calls are long enough for their own cost to vanish, and short enough for
+    progress bars to move and memory to hold them.
+
+    Where a call ends leaves a trace in the last bit, so it depends on nothing but the problem.
+    """
+    if window == 1:
+        most = min(_MOST_READ // density.n_numbers, _MOST_HELD // density.size, _LONGEST_CALL)
+    else:
+        most = 4 * window
+    wanted = min(max(SHORTEST_CALL, most), affordable_rows(density.size))
+    return WindowPlan(window, max_sweeps, tol, capacity=max(wanted, window))
+
+
+def affordable_window(solver: Solver, window: int, n_chains: int = 1) -> int:
+    """The window asked for, or the widest quarter of a quarter that fits in the memory free.
+
+    So many chains have one at the same time.
+    """
+    free = _AFFORDABLE_SHARE * solver.free_memory() / n_chains
+    plan = replace(solver.plan, window=window)
+    if window * solver.most_bytes_per_state() <= free:
+        return window
+    needed = solver.bytes_per_state()
+    while plan.window > 1 and plan.window * needed > free:
+        plan = plan.narrowed(1)
+    return plan.window
