@@ -173,7 +173,9 @@ class JaxSolver(Solver):
     ) -> None:
         """Copy what is asked for of some of each chain's rows, (C, rows, ...), to its buffers."""
         stride, n = jobs[0].buffers.stride, len(jobs[0].noise.log_u)
-        if self.batches_chains and stride > 1 and n % stride == 0 and set(map(len, rows)) == {n}:
+        whole = stride > 1 and n % stride == 0 and set(map(len, rows)) == {n}
+        # To ask JAX for its devices takes as long as a short call.
+        if whole and self.batches_chains:
             # From a device that is not the host, no more than that.
             asked = asked_rows(tuple(filled), rows[0].start, n, stride)
             arrays = self.placement.fetched(asked)
