@@ -39,6 +39,7 @@ _WINDOW_SECONDS = 5.0
 """Time that the transitions of one window may take step by step, for that width to be tried."""
 
 _TRIAL_LENGTHS = (128, 1024)
+
 _CURVATURES: dict[Rule, tuple[float, ...]] = {
     "preconditioned": (1.0, 1.25, 1.5, 2.0, 3.0),
     "secant": (1.0, 1.5),

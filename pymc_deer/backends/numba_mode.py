@@ -173,13 +173,17 @@ def _is_strided(matrix: Any) -> bool:
     return not (_is_vector(matrix) or matrix.owner is None or isinstance(matrix.owner.op, known))
 
 
+_IN_PLACE_OF_PYTENSORS = (
+    *(fast_compiling_product, fast_compiling_sum, fast_compiling_fill, fast_compiling_shuffle),
+    compiled_as_one_in_loops,
+)
+
 NUMBA_MODE = get_mode("NUMBA").register(
     (dfs_rewriter(inlined_gradient), _BEHIND_STABILIZATION),
     (in2out(short_axis_first, reduced_as_it_lies, shuffled_once), _BEFORE_FUSION),
     (dfs_rewriter(vectorised_functions), _BEFORE_FUSION),
     (dfs_rewriter(compiled_as_one), _BEHIND_FUSION),
-    (dfs_rewriter(fast_compiling_product, fast_compiling_sum, fast_compiling_fill), _LAST),
-    (dfs_rewriter(compiled_as_one_in_loops, fast_compiling_shuffle), _LAST),
+    (dfs_rewriter(*_IN_PLACE_OF_PYTENSORS), _LAST),
     (dfs_rewriter(vectorised_loops), _BEHIND_OURS),
 )
 

@@ -115,7 +115,7 @@ class ManyDevices(OneDevice):
 
     def full(self, shape: tuple[int, ...], value: float, dtype: str) -> jax.Array:
         where = self._divided(jax.ShapeDtypeStruct(shape, dtype), CHAIN)
-        return jax.jit(lambda: jnp.full(shape, value, dtype), out_shardings=where)()
+        return jnp.full(shape, value, dtype, device=where)
 
     def of_chains(self, array: np.ndarray) -> jax.Array:
         return self._put(array, CHAIN)

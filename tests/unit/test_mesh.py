@@ -71,3 +71,12 @@ def test_only_rows_of_the_data_are_divided() -> None:
     for shape, divided in {(6,): True, (6, 2): True, (2, 6): False, (): False}.items():
         spec = tuple(placement.data(np.zeros(shape)).sharding.spec)
         assert spec == (("data",) if divided else ()), shape
+
+
+@pytest.mark.parametrize(("shape", "value"), [((4, 3, 2), 0.0), ((4, 3, 2), np.nan), ((4, 0), 1.0)])
+def test_what_is_made_on_devices_lies_as_what_is_sent_there(shape, value) -> None:
+    placement = ManyDevices(AskedDevices.of(1)._mesh(dict.fromkeys(AXES, 1)), n_rows=6)
+    made = placement.full(shape, value, "float32")
+    sent = placement.of_chains(np.full(shape, value, "float32"))
+    assert (made.sharding, made.dtype) == (sent.sharding, sent.dtype)
+    np.testing.assert_array_equal(made, sent)
