@@ -148,6 +148,7 @@ def test_one_state_in_every_stride(
 @pytest.mark.usefixtures("in_one_batch")
 @pytest.mark.parametrize("window", [1, 64])
 def test_no_more_is_fetched_than_is_asked_for(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, solver = problem("eight_schools"), compiled("jax", window)
     fetched, numbers = OneDevice.fetched, []
 
     def counted(place: OneDevice, arrays: Any) -> Any:
@@ -156,7 +157,6 @@ def test_no_more_is_fetched_than_is_asked_for(window: int, monkeypatch: pytest.M
         return found
 
     monkeypatch.setattr(OneDevice, "fetched", counted)
-    case, solver = problem("eight_schools"), compiled("jax", window)
     solver.run_together([r._replace(stride=5) for r in runs(case)], case.params, 512)
     size = case.density.size
     assert max(numbers) == len(runs(case)) * (N + (2 * size + 2) * N // 5)
