@@ -201,13 +201,22 @@ def _steps(graph: Any, times: float = 1.0) -> Iterator[tuple[float, Any, Apply, 
     for node in nodes:
         op: Any = node.op
         if isinstance(op, Scan):
-            yield from _steps(op.fgraph, times * sizes.number(node.inputs[0]))
+            yield from _steps(op.fgraph.unfreeze(), times * sizes.number(node.inputs[0]))
         elif isinstance(op, blockwise.Blockwise):
             yield times, op.core_op, node, sizes
         elif isinstance(op, HasInnerGraph):
-            yield from _steps(op.fgraph, times)
+            yield from _steps(_inside(op.fgraph, node, sizes), times)
         else:
             yield times, op, node, sizes
+
+
+def _inside(graph: Any, node: Apply, sizes: "_Sizes") -> Any:
+    """The graph inside an Op that runs it once, for arrays as long as those that it is given."""
+    given = [
+        v.type.clone(shape=sizes.known(v))() if isinstance(v.type, TensorType) else v.type()
+        for v in node.inputs
+    ]
+    return FunctionGraph(given, graph.bind(given), clone=False)
 
 
 def _of_core(op: Any, node: Apply, sizes: "_Sizes") -> Work:
@@ -271,11 +280,15 @@ class _Sizes:
         unknown = list(dict.fromkeys(unknown))
         self._found = dict(zip(unknown, _folded_shapes(unknown), strict=True))
 
-    def shape(self, variable: Any) -> tuple[int, ...]:
-        """Lengths of the variable's axes."""
+    def known(self, variable: Any) -> tuple[int | None, ...]:
+        """Lengths of the variable's axes, None where one does not follow from shapes."""
         if not isinstance(variable.type, TensorType):
             return ()
-        return self._found.get(variable) or variable.type.shape  # type: ignore[return-value]
+        return self._found.get(variable, variable.type.shape)
+
+    def shape(self, variable: Any) -> tuple[int, ...]:
+        """Lengths of the variable's axes, 1 where one does not follow from shapes."""
+        return tuple(1 if n is None else n for n in self.known(variable))
 
     def of(self, variable: Any) -> int:
         """Elements of the variable."""
@@ -284,10 +297,11 @@ class _Sizes:
     def number(self, variable: Any) -> int:
         """Value of an integer, 1 if it does not follow from shapes."""
         [value] = constant_fold([variable], raise_not_constant=False)
-        return _number(value)
+        n = _number(value)
+        return 1 if n is None else n
 
 
-def _folded_shapes(variables: Sequence[Any]) -> list[tuple[int, ...]]:
+def _folded_shapes(variables: Sequence[Any]) -> list[tuple[int | None, ...]]:
     if not variables:
         return []
     lengths = [v.shape[i] for v in variables for i in range(v.type.ndim)]
@@ -295,5 +309,5 @@ def _folded_shapes(variables: Sequence[Any]) -> list[tuple[int, ...]]:
     return [tuple(_number(next(numbers)) for _ in range(v.type.ndim)) for v in variables]
 
 
-def _number(folded: Any) -> int:
-    return int(folded) if isinstance(folded, np.ndarray) else 1
+def _number(folded: Any) -> int | None:
+    return int(folded) if isinstance(folded, np.ndarray) else None

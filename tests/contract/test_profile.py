@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_deer
+from pymc_deer.cost_shares import FUNCTION_COST
 from pymc_deer.examples import eight_schools
 from pymc_deer.profile_report import Profile
 from pymc_deer.status import StartError
@@ -93,6 +94,19 @@ def test_variables_of_other_steps_stay_where_they_are() -> None:
     report = pymc_deer.profile(model, windows=[1], backends=["jax"])
     assert (report.n_dim, report.discrete) == (1, ("k",))
     assert "beside PyMC's steps for k" in report.recommendation
+
+
+def test_probabilities_that_depend_on_data_are_counted() -> None:
+    rng = np.random.default_rng(0)
+    with pm.Model() as model:
+        x = pm.Data("x", rng.normal(size=(60, 2)))
+        p = pm.math.softmax(x @ pm.Normal("beta", shape=(2, 3)), axis=-1)
+        pm.Categorical("y", p, observed=rng.integers(0, 3, size=60))
+    report = pymc_deer.profile(model, windows=[1], backends=["jax"])
+    assert report.costs[0].is_measured
+    # Products with the data, and at least an exponential and a logarithm for each probability.
+    assert report.work.matrix >= 2 * 2 * 60 * 2 * 3
+    assert report.work.elementwise >= 2 * FUNCTION_COST * 60 * 3
 
 
 def test_a_model_that_cannot_start_is_an_error() -> None:

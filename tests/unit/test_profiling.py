@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.builders import OpFromGraph
 
 from pymc_deer.calibration import Trial, Trials
 from pymc_deer.cost_shares import (
@@ -81,6 +82,36 @@ def test_a_length_that_follows_from_static_ones_is_found() -> None:
     assert made.type.shape == (None,)
     assert count_work([made]) == Work(elementwise=N * (1 + FUNCTION_COST))
     assert count_work([pt.exp(array("y", None))]) == Work(elementwise=FUNCTION_COST)
+
+
+def test_inside_an_op_arrays_are_as_long_as_those_that_it_is_given() -> None:
+    def functions(x: Any) -> float:
+        return count_work([pt.special.softmax(x)]).elementwise - count_work([x]).elementwise
+
+    static = functions(array("v", N))
+    assert static > N * FUNCTION_COST
+    made = X[0] * pt.arange(MATRIX.shape[0])
+    assert made.type.shape == (None,)
+    assert functions(made) == static
+    assert functions(array("u", None)) == static / N
+
+
+def test_inside_an_op_lengths_that_are_not_known_contradict_none_that_are() -> None:
+    u, a, b = array("u", N, None), array("a", N, None), array("b", D, N)
+    product = OpFromGraph([a, b], [pt.dot(b, pt.exp(a))])
+    assert count_work([product(u, b)]) == Work(matrix=2 * D * N, elementwise=N * FUNCTION_COST)
+    v, w = array("v", None), array("w", None)
+    joined = OpFromGraph([v, w], [pt.dot(v, w)])
+    assert count_work([joined(array("y", None), X)]).matrix > 0
+
+
+def test_a_loop_over_arrays_of_unknown_length_is_followed_into() -> None:
+    def step(s: Any) -> Any:
+        return pt.exp(2 * s)[: s.shape[0]]
+
+    start = array("u", None)
+    states = pytensor.scan(step, outputs_info=start, n_steps=5, return_updates=False)
+    assert count_work([states]).elementwise >= 5 * FUNCTION_COST
 
 
 def test_shared_nodes_are_counted_once() -> None:
