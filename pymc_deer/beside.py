@@ -1,4 +1,4 @@
-"""Work in a thread beside its caller, in the order in which it is given."""
+"""Work in the order in which it is given, in a thread beside its caller or in the caller's own."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -54,6 +54,23 @@ class Beside:
     def close(self) -> None:
         """End the thread, when all calls are made."""
         self._pool.shutdown()
+
+
+class InTurn:
+    """In place of :class:`Beside` where the caller must wait: each call is made when it is given.
+
+    What a call raises, it raises there.
+    """
+
+    def do(self, call: Callable[[], None]) -> None:
+        """Make the call."""
+        call()
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+    def close(self) -> None:
+        """There is no thread."""
 
 
 def _made_behind(before: Future[None], call: Callable[[], None]) -> None:

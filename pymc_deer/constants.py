@@ -11,7 +11,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.basic import constant
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType, TensorType
 
 from pymc_deer.typing import Tensor
 
@@ -60,7 +60,7 @@ def lifted(outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, 
     graph = FunctionGraph(outputs=list(outputs), clone=False)
 
     def liftable(var: Any) -> bool:
-        if not isinstance(var, Constant) or not isinstance(var.type, TensorType):
+        if not isinstance(var, Constant) or not isinstance(var.type, DenseTensorType):
             return False
         if var.data.size < _LIFTED_SIZE or var.type.dtype == "bool":
             return False

@@ -25,12 +25,14 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.type import TensorType, discrete_dtypes
+from pytensor.tensor.type import discrete_dtypes
 
+from pymc_deer.checks import failures_rejected
 from pymc_deer.constants import folded, lifted
 from pymc_deer.derivatives import HvpFunction, automatic_hvp, gradient
 from pymc_deer.gradient_first import GradientFirst, common_parts
 from pymc_deer.logistic import evaluated_once
+from pymc_deer.named_axes import ARRAY_TYPES, array_like, named_as, without_names
 from pymc_deer.precision import added_in_float64
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
@@ -254,22 +256,21 @@ def build_density(
 
     # The pre-gradient rewrites work on a copy of the graph, so inputs are named beforehand.
     sources = _graph_inputs(model, chosen, point)
-    values = [v.type(f"{v.name}") for v in chosen]
+    values = [array_like(v) for v in chosen]
     frozen_lengths = {
         length: pt.constant(length.get_value(), dtype=length.dtype)
         for length in model.dim_lengths.values()
         if isinstance(length, SharedVariable)
     }
-    replacements = (
-        dict(zip(chosen, values, strict=True)) | {s: p for s, p, _ in sources} | frozen_lengths
-    )
-    [logp] = graph_replace([model.logp()], replacements, strict=False)
+    inputs = dict(zip(chosen, values, strict=True)) | {s: p for s, p, _ in sources}
+    replacements = {v: named_as(v, array) for v, array in inputs.items()} | frozen_lengths
+    [logp] = without_names(graph_replace([model.logp()], replacements, strict=False))
     # PyMC's parameter checks become logp = -inf now, while the graph is that of one state: in a
     # batch, one check would speak for all states at once, and on Numba raise.
     checks = "local_check_parameter_to_ninf_switch"
     checks = checks if model.check_bounds else "local_remove_check_parameter"
     logp = rewrite_graph(rewrite_pregrad(logp.astype(dtype)), include=("canonicalize", checks))
-    logp = evaluated_once(logp)
+    logp = evaluated_once(failures_rejected(logp, values))
     gradients = [gradient(logp, v, rv_names[c]) for v, c in zip(values, chosen, strict=True)]
 
     x = pt.tensor("x", dtype=dtype, shape=(layout.size,))
@@ -324,14 +325,14 @@ def _graph_inputs(
     found = [
         v
         for v in ancestors([model.logp()])
-        if isinstance(v, SharedVariable) and v not in lengths and isinstance(v.type, TensorType)
+        if isinstance(v, SharedVariable) and v not in lengths and isinstance(v.type, ARRAY_TYPES)
     ]
     found += [v for v in model.value_vars if v not in chosen]
     inputs = []
     for var in found:
         origin = var if isinstance(var, SharedVariable) else var.name
         value = _current_value(origin, point)
-        inputs.append((var, pt.tensor(var.name, dtype=value.dtype, shape=value.shape), origin))
+        inputs.append((var, array_like(var, value.shape), origin))
     return inputs
 
 

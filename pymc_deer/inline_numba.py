@@ -18,6 +18,10 @@ from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key, numb
 _MOST_KEPT = 1024
 """Functions of Ops that are kept for other programs; a large model has a hundred."""
 
+_MOST_ARGUMENTS = 30
+"""Arguments of a call up to which Python's bytecode names them one by one: more are a list that is
+unpacked, which Numba understands in calls but not where it inlines."""
+
 _MARK = "inlined_in_graphs"
 
 
@@ -65,8 +69,11 @@ def function_of_graph(
 def inlined(function: Any) -> Any:
     """The same function, for callers to be compiled with its body in place of the call.
 
-    The arguments must be named one by one where it is called.
+    The arguments must be named one by one where it is called. With too many to be inlined, it is
+    the function itself.
     """
+    if function.py_func.__code__.co_argcount > _MOST_ARGUMENTS:
+        return function
     return numba_njit(function.py_func, inline="always")
 
 

@@ -50,7 +50,7 @@ def _probability(fgraph: Any, node: Any) -> list[Any] | None:
 @node_rewriter([Elemwise])
 def _chosen_first(fgraph: Any, node: Any) -> list[Any] | None:
     """The softplus of what is chosen, in place of a choice between two."""
-    [output] = node.outputs
+    output = node.outputs[0]
     choice = inputs_of(output, ps.Switch)
     if not choice:
         return None

@@ -16,9 +16,11 @@ from pytensor.graph.replace import graph_replace, vectorize_graph
 from xarray import DataTree
 
 from pymc_deer.batches import in_batches
-from pymc_deer.beside import Beside
+from pymc_deer.beside import Beside, InTurn
 from pymc_deer.chain import ChainRecord
 from pymc_deer.density import Density, Layout
+from pymc_deer.named_axes import named_as, without_names
+from pymc_deer.python_ops import calls_python
 from pymc_deer.stats import STATS
 from pymc_deer.stretch import SolvedStretch
 from pymc_deer.typing import Tensor
@@ -191,7 +193,7 @@ class Recorder(ABC):
         self.values = values
         self._keeps_warmup = keeps_warmup
         self._waiting = _Waiting(first)
-        self._beside = Beside()
+        self._beside = InTurn() if calls_python(values.variables) else Beside()
 
     @property
     def n_done(self) -> int:
@@ -274,8 +276,8 @@ def _vectorized(model: Model, layout: Layout, variables: Sequence[Tensor]) -> An
     x = pt.vector("x", dtype=dtype, shape=(layout.size,))
     rows = pt.matrix("rows", dtype=dtype, shape=(None, layout.size))
     values = layout.unravel_symbolic(x)
-    inputs = {variable: values[variable.name] for variable in model.value_vars}
-    single = _without_views(graph_replace(list(variables), inputs, strict=False))
+    inputs = {v: named_as(v, values[v.name]) for v in model.value_vars}
+    single = without_names(_without_views(graph_replace(list(variables), inputs, strict=False)))
     # What does not depend on the draw is the same for all.
     batch = [
         v if v.type.ndim > s.type.ndim else pt.broadcast_to(v, (rows.shape[0], *s.shape))

@@ -10,6 +10,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_deer.backends.base import Solver
+from pymc_deer.checks import term_logps
 from pymc_deer.density import Density, Layout, Point
 from pymc_deer.metric import identity_metric
 from pymc_deer.options import Options
@@ -59,7 +60,7 @@ def refuse_data(model: Model, point: Point) -> None:
     """
     terms = {var.name: [var] for var in model.potentials}
     terms |= {rv.name: [rv, value] for rv, value in model.rvs_to_values.items()}
-    logps = model.point_logps(dict(point))
+    logps = term_logps(model, point)
     spoilt = [name for name, term in terms.items() if np.isnan(logps[name]) and _hold_nan(term)]
     if spoilt:
         raise ModelError(

@@ -7,6 +7,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_deer.backends.base import Solver
+from pymc_deer.checks import term_logps
 from pymc_deer.density import Point
 from pymc_deer.metric import identity_metric
 from pymc_deer.status import StartError
@@ -70,7 +71,7 @@ def find_start(
 
 
 def _describe(model: Model, point: Point) -> str:
-    terms = model.point_logps(dict(point))
+    terms = term_logps(model, point)
     bad = [
         f"{name} is {'NaN' if np.isnan(value) else value}"
         for name, value in terms.items()

@@ -226,8 +226,15 @@ class Solver(ABC):
         seconds = self._paces["sequential", 1].seconds(n, weight)
         return self.plan.window > 1 or len(chains) * seconds > _THREADS_SECONDS
 
+    @cached_property
+    def calls_python(self) -> bool:
+        """Whether programs call Python code of the model's, which may not bear two threads."""
+        return False
+
     def _threads_allowed(self) -> int:
         """Chains that may run at the same time."""
+        if self.calls_python:
+            return 1
         return self._spare_cores() if self._cores is None else self._cores
 
     def _spare_cores(self) -> int:

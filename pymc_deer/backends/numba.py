@@ -3,6 +3,7 @@
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from hashlib import sha256
 from threading import Event
 from typing import Any
@@ -28,6 +29,7 @@ from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.inline_numba import inlined
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.metric import SymbolicMetric
+from pymc_deer.python_ops import calls_python
 from pymc_deer.status import BackendError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
@@ -135,6 +137,11 @@ class NumbaSolver(Solver):
             # OpenMP does not survive a fork.
             self._n_threads = min(self._threads_allowed(), available_threads())
         return super().solve_together(chains, params, at_once)
+
+    @cached_property
+    def calls_python(self) -> bool:
+        """See :class:`Solver`."""
+        return calls_python([self.density.logp, self.density.dlogp])
 
     def _available_cores(self) -> int:
         return available_threads()

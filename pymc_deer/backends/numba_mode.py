@@ -102,9 +102,9 @@ def fast_compiling_shuffle(fgraph: Any, node: Any) -> list[Any] | None:
 @node_rewriter([Elemwise])
 def vectorised_functions(fgraph: Any, node: Any) -> list[Any] | None:
     """Put an Op in place of an elementary function that has variants for vectors."""
-    op, [output] = node.op.scalar_op, node.outputs
+    op = node.op.scalar_op
     ours = VECTOR_OPS.get(type(op))
-    dtypes = {variable.type.dtype for variable in (*node.inputs, output)}
+    dtypes = {variable.type.dtype for variable in (*node.inputs, *node.outputs)}
     if ours is None or len(dtypes) > 1 or not dtypes <= set(_FLOATS):
         return None
     if not all(map(has_variants, CALLED[type(op)])):

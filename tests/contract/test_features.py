@@ -10,11 +10,13 @@ from typing import Any
 import arviz as az
 import numpy as np
 import pymc as pm
+import pymc.dims as pmd
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pymc.exceptions import ImputationWarning
 from pymc.logprob.transforms import Transform
+from pytensor.raise_op import Assert
 
 from pymc_deer import DeerMALA
 from pymc_deer.step import DeerStep
@@ -81,6 +83,23 @@ def own_transform() -> pm.Model:
     return model
 
 
+def with_named_axes() -> pm.Model:
+    with pm.Model(coords={"i": range(3)}) as model:
+        y = pmd.Data("y", Y, dims="i")
+        mu = pmd.Normal("mu")
+        pmd.Potential("likelihood", -0.5 * ((y - mu) ** 2).sum())
+    return model
+
+
+def checked() -> pm.Model:
+    """A check that no proposal near the posterior fails, and one that many do."""
+    with pm.Model() as model:
+        mu, half = pm.Normal("mu"), pm.Flat("half", initval=1.0)
+        pm.Potential("bell", -0.5 * Assert("half is negative")(half, pt.gt(half, 0.0)) ** 2)
+        pm.Normal("y", Assert("mu is far off")(mu, pt.lt(mu, 50.0)), observed=Y)
+    return model
+
+
 def own_default_transform() -> pm.Model:
     with pm.Model() as model:
         mu = pm.Normal("mu", default_transform=Cubic())
@@ -142,6 +161,8 @@ MODELS: tuple[Callable[[], pm.Model], ...] = (
     custom_logp,
     custom_dist,
     own_transform,
+    with_named_axes,
+    checked,
     own_default_transform,
     without_transform,
     masked,
@@ -154,7 +175,7 @@ MODELS: tuple[Callable[[], pm.Model], ...] = (
 
 CASES = [pytest.param(make, "jax", id=make.__name__) for make in MODELS] + [
     pytest.param(make, "numba", id=f"{make.__name__}, Numba", marks=pytest.mark.slow)
-    for make in (custom_dist, own_transform, masked)
+    for make in (custom_dist, own_transform, checked, masked)
 ]
 
 
@@ -175,6 +196,11 @@ def test_model_has_its_posterior(make: Callable[[], pm.Model], backend: str) -> 
         assert posterior["y_unobserved"].shape == (2, 600, 1)
         assert posterior["y_unobserved"].std() == pytest.approx(np.sqrt(1.25), rel=0.15)
         assert_array_equal(posterior["y"].values[0, 0, :3], Y)
+    if make is checked:
+        # Half of a normal distribution.
+        half = posterior["half"].values
+        assert half.min() > 0
+        assert half.mean() == pytest.approx(np.sqrt(2 / np.pi), abs=4 * float(az.mcse(half)))
     if make is without_transform:
         flat = posterior["flat"].values
         assert 0 < flat.min() < 0.1

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pymc.dims as pmd
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.tensor.blockwise import Blockwise
-from xarray import DataTree
+from xarray import DataArray, DataTree
 
 import pymc_deer
 from pymc_deer.backends.base import Solver
@@ -76,6 +77,18 @@ def linear() -> pm.Model:
         beta = pm.Normal("beta", dims="k")
         mean = pm.Deterministic("mean", beta[0] + beta[1] * data, dims="i")
         pm.Normal("y", mean, pm.HalfNormal("sigma"), observed=2 * x, dims="i")
+    return model
+
+
+def named_axes() -> pm.Model:
+    """The same with names in place of positions, and an axis picked by an index that is data."""
+    x = DataArray(np.linspace(-1.0, 1.0, 12), dims="i")
+    with pm.Model(coords={"i": range(12), "k": ["a", "b"]}) as model:
+        group = pmd.Data("group", np.arange(12) % 2, dims="i")
+        beta = pmd.Normal("beta", dims="k")
+        mean = pmd.Deterministic("mean", beta.isel(k=group) * x)
+        pmd.Potential("wall", -(beta**4).sum())
+        pmd.Normal("y", mean, pmd.HalfNormal("sigma"), observed=2 * x)
     return model
 
 
@@ -141,7 +154,7 @@ def mixture() -> pm.Model:
 
 
 VARIED = (
-    *(eight_schools, linear, imputed, ordered, simplex),
+    *(eight_schools, linear, named_axes, imputed, ordered, simplex),
     *(zero_sum, nested, with_potential, correlated, mixture),
 )
 

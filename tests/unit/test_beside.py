@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from pymc_deer.beside import Beside
+from pymc_deer.beside import Beside, InTurn
 
 SECONDS = 60.0
 
@@ -73,3 +73,13 @@ def test_an_interrupt_loses_no_call(beside: Beside) -> None:
         beside.do(partial(done.append, "kept"))
     beside.wait()
     assert done == ["kept"]
+
+
+def test_in_turn_each_call_is_made_when_it_is_given() -> None:
+    in_turn, threads = InTurn(), []
+    in_turn.do(lambda: threads.append(threading.current_thread()))
+    assert threads == [threading.main_thread()]
+    with pytest.raises(KeyError, match="lost"):
+        in_turn.do(fail)
+    in_turn.wait()
+    in_turn.close()

@@ -9,8 +9,10 @@ from numpy.testing import assert_allclose
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Sin
+from pytensor.sparse import as_sparse, structured_dot
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import Elemwise
+from scipy import sparse
 
 from pymc_deer.constants import folded, lifted
 from pymc_deer.density import build_density
@@ -69,3 +71,14 @@ def test_basis_functions_of_a_gaussian_process_are_no_work_of_a_gradient() -> No
     values = {param: value for param, value in pairs if param in used}
     found = density.logp.eval({density.x: point, **values})
     assert_allclose(found, model.compile_logp()(density.layout.unravel(point)), rtol=1e-12)
+
+
+def test_sparse_data_stay_constants() -> None:
+    """They are no arrays, and there is no input of that kind."""
+    matrix = sparse.random(100, 5, density=0.5, random_state=0, format="csr")
+    x = pt.vector("x", shape=(5,))
+    product = structured_dot(as_sparse(matrix), x[:, None])
+    [out], large = lifted([product])
+    assert matrix.nnz > 200
+    assert not large
+    assert_allclose(out.eval({x: DATA[:5]})[:, 0], matrix @ DATA[:5], rtol=1e-12)

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pymc.dims as pmd
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pymc.exceptions import ImputationWarning
 from pytensor.compile.mode import Mode
+from xarray import DataArray
 
 from pymc_deer.density import Density, build_density
 from pymc_deer.status import ModelError
@@ -76,6 +78,19 @@ def named_dimensions() -> pm.Model:
     return model
 
 
+def named_axes() -> pm.Model:
+    rows = DataArray(np.linspace(-1.0, 1.0, 12).reshape(3, 4), dims=("row", "column"))
+    with pm.Model(coords={"row": range(3), "column": range(4)}) as model:
+        data = pmd.Data("data", rows.values, dims=("row", "column"))
+        beta = pmd.Normal("beta", dims="column")
+        sigma = pmd.HalfNormal("sigma", 2.0)
+        effect = pmd.ZeroSumNormal("effect", core_dims="row", dims=("row",))
+        mean = pmd.Deterministic("mean", effect + (data * beta).sum("column"))
+        plain = pm.Normal("plain", shape=2)
+        pmd.Normal("y", mean + plain.sum(), sigma, observed=rows.isel(column=0))
+    return model
+
+
 def indexed() -> pm.Model:
     with pm.Model() as model:
         alpha = pm.Normal("alpha", 0.0, 1.0, shape=4)
@@ -105,6 +120,7 @@ MODELS: tuple[Callable[[], pm.Model], ...] = (
     regression,
     imputed,
     named_dimensions,
+    named_axes,
     indexed,
     observed_afterwards,
     intervened,
@@ -195,6 +211,15 @@ def test_hessian_products(make: Callable[[], pm.Model]) -> None:
         assert_allclose(batch(rows, directions, *params), expected, rtol=1e-5, atol=1e-6)
     for x, vs, result in zip(rows, directions, expected, strict=True):
         assert_allclose(single(x, vs, *params), result, rtol=1e-5, atol=1e-6)
+
+
+def test_names_that_mean_dtypes_are_names() -> None:
+    with pm.Model() as model:
+        half, long = pm.Normal("half"), pm.Data("long", np.array([0.5, 1.0]))
+        pm.Normal("double", half * long, 1.0, observed=[1.0, 2.0])
+    density = build_density(model)
+    assert density.layout.names == ("half",)
+    assert [p.name for p in density.params] == ["long"]
 
 
 def test_shared_probes_serve_every_row() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytensor.tensor as pt
+import pytest
 from numba.core import event
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.graph.fg import FunctionGraph
@@ -120,3 +121,16 @@ def test_a_repetition_is_part_of_the_loop_around_it() -> None:
     assert "loop" in names
     assert "repeat" not in names
     assert_array_equal(loop(*given), 8 * (8 * given[1] + 1) + 1)
+
+
+@pytest.mark.parametrize("n", [30, 31])
+def test_calls_of_many_arguments_are_left_as_they_are(n: int) -> None:
+    """Numba inlines no call whose arguments are unpacked from a list, as Python has it from 31."""
+    names = ", ".join(f"x{i}" for i in range(n))
+    env: dict[str, Any] = {}
+    exec(f"def add({names}): return {names.replace(',', ' +')}", env)
+    add = numba_njit(env["add"])
+    env["within"] = within = inlined(add)
+    assert (within is add) == (n > 30)
+    exec(f"def run({names}): return within({names})", env)
+    assert numba.njit(env["run"])(*range(n)) == sum(range(n))

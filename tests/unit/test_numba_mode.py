@@ -20,6 +20,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
+from scipy.special import betainc
 
 import pymc_deer.backends.numba  # noqa: F401
 from pymc_deer.backends import numba_mode
@@ -171,6 +172,17 @@ def test_functions_of_elements_are_compiled_as_one() -> None:
     assert_allclose(total, expected.sum(), rtol=1e-12)
     assert_allclose(weighted, (expected * Y[0]).sum(), rtol=1e-12)
     assert_allclose(last, 1 + 2 * expected.sum() / expected[0], rtol=1e-12)
+
+
+def test_functions_with_several_results_are_left_alone() -> None:
+    """Those of a series, to which the derivatives of the incomplete beta function are summed."""
+    a, x = pt.dmatrix("a"), pt.dmatrix("x")
+    derivative = pytensor.grad(pt.betainc(a, 2.0, x).sum(), a)
+    function = pytensor.function([a, x], pt.exp(derivative), mode=NUMBA_MODE)
+    at = 1.0 + np.abs(Y)
+    above, below = betainc(at + 1e-6, 2.0, 0.5), betainc(at - 1e-6, 2.0, 0.5)
+    expected = np.exp((above - below) / 2e-6)
+    assert_allclose(function(at, np.full_like(at, 0.5)), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

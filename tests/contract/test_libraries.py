@@ -1,0 +1,158 @@
+"""Models as other libraries write them, through `pymc_deer.sample` with what it chooses itself."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.sparse import as_sparse, structured_dot
+from scipy import sparse
+from xarray import DataTree
+
+import pymc_deer
+from pymc_deer.backends.numba import NumbaSolver
+from pymc_deer.status import StartError
+from tests.support import BACKENDS, SEED, SLOW_ON_NUMBA
+
+BOTH = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def run(model: pm.Model, backend: str, **changes: Any) -> DataTree:
+    """A short, silent run."""
+    options: dict[str, Any] = {
+        "draws": 20,
+        "tune": 30,
+        "chains": 2,
+        "random_seed": SEED,
+        "progressbar": False,
+        "compute_convergence_checks": False,
+    }
+    return pymc_deer.sample(model=model, backend=backend, **(options | changes))
+
+
+@pytest.mark.parametrize("window", [1, 8])
+@BOTH
+def test_sparse_data(backend: str, window: int) -> None:
+    """The same draws as with the matrix that they are."""
+    matrix = sparse.random(60, 3, density=0.4, random_state=0, format="csr")
+    y = np.linspace(-1.0, 1.0, 60)
+
+    def model(product: Any) -> pm.Model:
+        with pm.Model() as made:
+            pm.Normal("y", product(pm.Normal("beta", shape=3)), 1.0, observed=y)
+        return made
+
+    options: dict[str, Any] = {"kernel": "mala", "window": window}
+    found = run(
+        model(lambda b: structured_dot(as_sparse(matrix), b[:, None])[:, 0]), backend, **options
+    )
+    expected = run(model(lambda b: matrix.toarray() @ b), backend, **options)
+    assert_allclose(found["posterior"]["beta"], expected["posterior"]["beta"], rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Loop fusion failed:UserWarning")
+@pytest.mark.parametrize("backend", [pytest.param(b, marks=SLOW_ON_NUMBA[b]) for b in BACKENDS])
+def test_more_data_and_terms_than_a_call_names_arguments(backend: str) -> None:
+    """Python unpacks more than 30 arguments from a list."""
+    rng, mean = np.random.default_rng(0), 0.0
+    with pm.Model() as model:
+        for i in range(32):
+            data = pm.Data(f"data_{i}", rng.normal(size=3))
+            mean += data * pm.Gumbel(f"x_{i}", 0.0, 1.0)
+        pm.Normal("y", mean, 1.0, observed=np.ones(3))
+    idata = run(model, backend)
+    assert len(idata["posterior"]) == 32
+    assert all(np.isfinite(values).all() for values in idata["posterior"].values())
+
+
+def checked(start: float) -> pm.Model:
+    """A library's check, which PyMC makes no minus infinity of: it raises."""
+    share_of_one = CheckParameterValue("0 < alpha <= 1")
+    with pm.Model() as model:
+        alpha = pm.Normal("alpha", initval=start)
+        inside = pt.gt(alpha, 0.0) & pt.le(alpha, 1.0)
+        pm.Normal("y", share_of_one(alpha, inside), 1.0, observed=[0.2, 0.8])
+    return model
+
+
+@BOTH
+def test_proposals_that_fail_a_check_are_rejected_and_counted(backend: str) -> None:
+    idata = run(checked(0.5), backend, draws=200)
+    alpha = idata["posterior"]["alpha"].values
+    assert 0 < alpha.min() < 0.1
+    assert 0.9 < alpha.max() <= 1
+    assert idata["sample_stats"]["diverging"].sum() > 0
+
+
+@BOTH
+def test_a_start_that_fails_a_check_names_its_term(backend: str) -> None:
+    with pytest.raises(StartError, match="logp of y is -inf"):
+        run(checked(0.5), backend, initvals={"alpha": -20.0})
+
+
+class Alone(Op):
+    """-x^2, through what a second call at the same time would spoil: a solver's memory, say."""
+
+    __props__ = ()
+    n_inside = most_inside = 0
+
+    def make_node(self, *inputs: Any) -> Apply:
+        [x] = map(pt.as_tensor_variable, inputs)
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        cls = type(self)
+        cls.n_inside += 1
+        cls.most_inside = max(cls.most_inside, cls.n_inside)
+        time.sleep(1e-4)
+        output_storage[0][0] = np.asarray(-(inputs[0] ** 2))
+        cls.n_inside -= 1
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        return [-2 * inputs[0] * cotangents[0]]
+
+
+def most_at_once(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> int:
+    """Calls of Python code at the same time, in chains and in recording them draw by draw."""
+    monkeypatch.setattr(Alone, "most_inside", 0)
+    monkeypatch.setattr("pymc_deer.ensemble._MOST_NUMBERS", 1)
+    monkeypatch.setattr("pymc_deer.plan._LONGEST_CALL", 1)
+    monkeypatch.setattr("pymc_deer.recorder._BLOCK_BYTES", 1)
+    with pm.Model() as model:
+        term = pm.Deterministic("term", Alone()(pm.Normal("x")))
+        pm.Potential("likelihood", term)
+    options: dict[str, Any] = {"kernel": "mala", "window": 1, "steps_per_draw": 20, "tune": 50}
+    run(model, "numba", cores=2, **(options | changes))
+    return Alone.most_inside
+
+
+NUMBA = pytest.mark.skipif("numba" not in BACKENDS, reason="Numba runs Python, JAX does not")
+OBJECT_MODE = pytest.mark.filterwarnings("ignore:Numba will use object mode:UserWarning")
+
+
+@NUMBA
+@OBJECT_MODE
+def test_python_code_is_called_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert most_at_once(monkeypatch) == 1
+
+
+@NUMBA
+@OBJECT_MODE
+def test_chains_in_threads_would_call_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NumbaSolver, "calls_python", False)
+    assert most_at_once(monkeypatch, var_names=["x"]) == 2
+
+
+@NUMBA
+@OBJECT_MODE
+def test_a_recording_beside_the_chains_would_call_it_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pymc_deer.recorder.calls_python", lambda variables: False)
+    assert most_at_once(monkeypatch) == 2

@@ -1,0 +1,36 @@
+"""Which Ops Numba leaves to Python, and that those are found wherever they are."""
+
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.replace import vectorize_graph
+
+from pymc_deer.python_ops import calls_python
+from tests.support import Opaque
+
+
+def test_pytensors_own_are_compiled() -> None:
+    x, matrix = pt.vector("x"), pt.matrix("matrix", shape=(3, 3))
+    loop = pytensor.scan(lambda s: s * 2, outputs_info=x, n_steps=3, return_updates=False)
+    product = pt.linalg.cholesky(matrix) @ pt.special.softmax(x)
+    assert not calls_python([loop.sum() + product.sum(), x[pt.argsort(x)]])
+
+
+def test_others_are_found() -> None:
+    x = pt.vector("x")
+    assert calls_python([Opaque()(x).sum()])
+    assert calls_python([pt.exp(x), 2 * Opaque()(pt.exp(x))])
+
+
+def test_others_are_found_inside() -> None:
+    x, rows = pt.vector("x", shape=(3,)), pt.matrix("rows", shape=(2, 3))
+    assert calls_python([vectorize_graph(Opaque()(x), {x: rows})])
+    assert calls_python([OpFromGraph([x], [Opaque()(x)])(pt.exp(x))])
+    loop = pytensor.scan(lambda s: Opaque()(s), outputs_info=x, n_steps=3, return_updates=False)
+    assert calls_python([loop])
+
+
+def test_without_numba_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not calls_python([Opaque()(pt.vector("x"))])
