@@ -31,6 +31,7 @@ from pymc_deer.checks import failures_rejected
 from pymc_deer.constants import folded, lifted
 from pymc_deer.derivatives import HvpFunction, automatic_hvp, gradient
 from pymc_deer.gradient_first import GradientFirst, common_parts
+from pymc_deer.kernel_distances import distances_with_gradient
 from pymc_deer.logistic import evaluated_once
 from pymc_deer.named_axes import ARRAY_TYPES, array_like, named_as, without_names
 from pymc_deer.precision import added_in_float64
@@ -265,6 +266,7 @@ def build_density(
     inputs = dict(zip(chosen, values, strict=True)) | {s: p for s, p, _ in sources}
     replacements = {v: named_as(v, array) for v, array in inputs.items()} | frozen_lengths
     [logp] = without_names(graph_replace([model.logp()], replacements, strict=False))
+    logp = distances_with_gradient(logp)
     # PyMC's parameter checks become logp = -inf now, while the graph is that of one state: in a
     # batch, one check would speak for all states at once, and on Numba raise.
     checks = "local_check_parameter_to_ninf_switch"

@@ -42,7 +42,11 @@ def _probability(fgraph: Any, node: Any) -> list[Any] | None:
         return None
     for comparison, limit in ((ps.GE, 0.0), (ps.LE, 1.0)):
         compared = inputs_of(node.inputs[0], comparison)
-        if compared and inputs_of(compared[0], Sigmoid) and _constant(compared[1]) == limit:
+        if (
+            compared
+            and inputs_of(compared[0], Sigmoid)
+            and underlying_constant(compared[1]) == limit
+        ):
             return [pt.constant(True, dtype="bool")]
     return None
 
@@ -73,7 +77,7 @@ def negated(variable: Any) -> Any | None:
     if found := inputs_of(variable, ps.Neg):
         return found[0]
     factors = inputs_of(variable, ps.Mul)
-    is_negative = len(factors) == 2 and _constant(factors[0]) == -1
+    is_negative = len(factors) == 2 and underlying_constant(factors[0]) == -1
     return factors[1] if is_negative else None
 
 
@@ -85,7 +89,7 @@ def inputs_of(variable: Any, kind: type) -> list[Any]:
     return node.inputs if isinstance(node.op.scalar_op, kind) else []
 
 
-def _constant(variable: Any) -> Any:
+def underlying_constant(variable: Any) -> Any:
     """The number that all elements are, or None."""
     value = pt.get_underlying_scalar_constant_value(variable, raise_not_constant=False)
     return None if isinstance(value, Variable) else value
