@@ -197,28 +197,6 @@ def _current_value(source: "Constant | SharedVariable | str", point: Point) -> n
     return np.asarray(source.data)
 
 
-def continuous_variables(model: Model, sampler: str) -> list[Tensor]:
-    """Value variables of the model's free variables that have a gradient.
-
-    Parameters
-    ----------
-    sampler
-        Who asks, for the message.
-
-    Raises
-    ------
-    ModelError
-        If there is none.
-    """
-    chosen = model.continuous_value_vars
-    if not chosen:
-        raise ModelError(
-            "The model has no continuous free variables (float32 or float64): "
-            f"{sampler} has nothing to sample."
-        )
-    return chosen
-
-
 def build_density(
     model: Model,
     value_vars: Sequence[Tensor] | None = None,

@@ -102,10 +102,10 @@ def _step(kernel: str, model: Model | None, n_chains: int, options: dict[str, ob
         raise invalid_option("sample", "kernel", kernel, f"one of {tuple(KERNELS)}")
     step: Any = KERNELS[kernel](model=model, n_chains=n_chains, **options)  # pyright: ignore[reportCallIssue]
     if len(step.vars) < len(step.model.value_vars):
-        discrete = [v.name for v in step.model.value_vars if v not in step.vars]
+        others = [v.name for v in step.model.value_vars if v not in step.vars]
         raise ModelError(
-            f"{', '.join(discrete)}: pymc_deer.sample moves all variables itself, and these are "
-            f"discrete. Write pm.sample(step={step.options.sampler}([...])) with the continuous "
-            "ones, and PyMC picks a step for the rest."
+            f"{', '.join(others)}: pymc_deer.sample moves all variables itself, and these are "
+            "discrete, or have a step method of their own. Write "
+            f"pm.sample(step={step.options.sampler}()), and PyMC picks a step for them."
         )
     return step

@@ -22,13 +22,14 @@ from pymc_deer.backends import resolve_backend, resolve_noise
 from pymc_deer.backends.base import Solver
 from pymc_deer.calibration import Calibration
 from pymc_deer.chain import Chain, ChainRecord
-from pymc_deer.density import Density, build_density, continuous_variables
+from pymc_deer.density import Density, build_density
 from pymc_deer.options import BackendName, Options
 from pymc_deer.prepare import Prepared, new_warmup, prepare
 from pymc_deer.start import find_start
 from pymc_deer.stats import STATS_DTYPES_SHAPES
 from pymc_deer.status import OptionError
 from pymc_deer.stretch import Streams
+from pymc_deer.variables import continuous_variables
 
 # A child of PyMC's logger: shown, and silenced, as PyMC's own messages are.
 _log = logging.getLogger("pymc.deer")

@@ -18,12 +18,13 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import Noise
 from pymc_deer.batch import BATCHINGS
-from pymc_deer.density import build_density, continuous_variables
+from pymc_deer.density import build_density
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.options import HMCOptions, Options, is_integer
 from pymc_deer.prepare import prepare, warmed_up
 from pymc_deer.status import invalid_option
 from pymc_deer.stretch import Streams
+from pymc_deer.variables import continuous_variables
 
 _OPTIONS: dict[str, type[Options]] = {kind.kernel: kind for kind in (Options, HMCOptions)}
 

@@ -506,7 +506,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         for name, value in {"init": "advi", "n_init": 10, "jitter_max_retries": 1}.items()
     ),
     "`var_names` with a name that the model does not have": together(var_names=["z"]),
-    "discrete variables in the model": together(
+    "discrete variables in the model, or ones with a step method of their own": together(
         model=model_of(lambda: pm.Normal("x", pm.Bernoulli("k", 0.5)))()
     ),
     "`resume` with a state taken before the first draw": resumed(0),

@@ -9,6 +9,8 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 from pymc.logprob.utils import CheckParameterValue
+from pymc.step_methods import STEP_METHODS
+from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.sparse import as_sparse, structured_dot
@@ -17,8 +19,8 @@ from xarray import DataTree
 
 import pymc_deer
 from pymc_deer.backends.numba import NumbaSolver
-from pymc_deer.status import StartError
-from tests.support import BACKENDS, SEED, SLOW_ON_NUMBA
+from pymc_deer.status import ModelError, StartError
+from tests.support import BACKENDS, SEED, SLOW_ON_NUMBA, sample
 
 BOTH = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -156,3 +158,25 @@ def test_a_recording_beside_the_chains_would_call_it_at_once(
 ) -> None:
     monkeypatch.setattr("pymc_deer.recorder.calls_python", lambda variables: False)
     assert most_at_once(monkeypatch) == 2
+
+
+class StepForTrees(pm.Metropolis):
+    """A library's, for its own kind of variable: here, by name."""
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool) -> Any:
+        return Competence.IDEAL if var.name == "trees" else Competence.INCOMPATIBLE
+
+
+def test_variables_with_a_step_of_their_own_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pymc.sampling.mcmc.STEP_METHODS", [*STEP_METHODS, StepForTrees])
+    monkeypatch.setattr("pymc_deer.variables.STEP_METHODS", [*STEP_METHODS, StepForTrees])
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("trees") + pm.Normal("x"), 1.0, observed=1.0)
+        step = pymc_deer.DeerHMC(backend=BACKENDS[-1], window=1)
+    assert [v.name for v in step.vars] == ["x"]
+    idata = sample(step)
+    assert "accepted" in idata["sample_stats"], "Metropolis has moved the trees"
+    assert idata["posterior"]["trees"].std() > 0
+    with pytest.raises(ModelError, match=r"^trees: pymc_deer\.sample moves"):
+        run(model, BACKENDS[-1])

@@ -15,7 +15,7 @@ ROOT = Path(pymc_deer.__file__).parent
 MAX_LINES = 400
 DRIVERS = {
     *("step", "mala", "hmc", "shared_step", "sampling", "resuming", "inference_data"),
-    *("memory_recorder", "store_recorder"),
+    *("memory_recorder", "store_recorder", "variables"),
     *("__init__", "__main__", "examples", "check"),
 }
 """Modules that may know of `pm.sample`; the engine must also plug into other drivers."""

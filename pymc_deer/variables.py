@@ -1,0 +1,42 @@
+"""Which variables of a model are sampled here, unless the user names some."""
+
+from pymc.model import Model
+from pymc.step_methods import STEP_METHODS
+from pymc.step_methods.compound import Competence
+
+from pymc_deer.status import ModelError
+from pymc_deer.typing import Tensor
+
+
+def continuous_variables(model: Model, sampler: str) -> list[Tensor]:
+    """Value variables of the model's free variables that have a gradient, and no step of their own.
+
+    A library that brings a variable with a step method that is ideal for it, as pymc-bart does, has
+    put the former where the model is, and its prior nowhere: the latter knows it.
+
+    Parameters
+    ----------
+    sampler
+        Who asks, for the message.
+
+    Raises
+    ------
+    ModelError
+        If there is none.
+    """
+    chosen = [
+        value
+        for value in model.continuous_value_vars
+        if not _has_ideal_step(model.values_to_rvs[value])
+    ]
+    if not chosen:
+        raise ModelError(
+            "The model has no continuous free variables (float32 or float64): "
+            f"{sampler} has nothing to sample."
+        )
+    return chosen
+
+
+def _has_ideal_step(rv: Tensor) -> bool:
+    competences = (c for method in STEP_METHODS for c in method._competence(rv, True))
+    return any(c == Competence.IDEAL for c in competences)
