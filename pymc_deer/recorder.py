@@ -58,8 +58,10 @@ class Values:
         self.initial_point = density.initial_point
         self.variables = _traced(model, var_names)
         self.n_chains = n_chains
-        self._at = _vectorized(model, layout, self.variables)
-        x = layout.ravel(self.initial_point, np.result_type(*layout.dtypes).name)
+        single, x_of_one = _of_one_state(model, layout, self.variables)
+        self.calls_python = calls_python(single)
+        self._at = _vectorized(single, x_of_one)
+        x = layout.ravel(self.initial_point, x_of_one.type.dtype)
         of_one = sum(value.nbytes for value in self._at(x[None]))
         most = _BLOCK_BYTES // (n_chains * (x.nbytes + of_one + 8 * len(STATS)))
         self.rows_per_block = max(1, most)
@@ -193,7 +195,7 @@ class Recorder(ABC):
         self.values = values
         self._keeps_warmup = keeps_warmup
         self._waiting = _Waiting(first)
-        self._beside = InTurn() if calls_python(values.variables) else Beside()
+        self._beside = InTurn() if values.calls_python else Beside()
 
     @property
     def n_done(self) -> int:
@@ -270,14 +272,20 @@ def _without_views(outputs: Sequence[Tensor]) -> list[Tensor]:
     return graph.outputs
 
 
-def _vectorized(model: Model, layout: Layout, variables: Sequence[Tensor]) -> Any:
-    """Values of the variables at each row of (n, D): a list of (n, ...)."""
-    dtype = np.result_type(*layout.dtypes).name
-    x = pt.vector("x", dtype=dtype, shape=(layout.size,))
-    rows = pt.matrix("rows", dtype=dtype, shape=(None, layout.size))
+def _of_one_state(
+    model: Model, layout: Layout, variables: Sequence[Tensor]
+) -> tuple[list[Tensor], Tensor]:
+    """Values of the variables at a raveled state, and that state, (D,)."""
+    x = pt.vector("x", dtype=np.result_type(*layout.dtypes).name, shape=(layout.size,))
     values = layout.unravel_symbolic(x)
     inputs = {v: named_as(v, values[v.name]) for v in model.value_vars}
-    single = without_names(_without_views(graph_replace(list(variables), inputs, strict=False)))
+    replaced = graph_replace(list(variables), inputs, strict=False)
+    return without_names(_without_views(replaced)), x
+
+
+def _vectorized(single: Sequence[Tensor], x: Tensor) -> Any:
+    """The values at each row of (n, D): a list of (n, ...)."""
+    rows = pt.matrix("rows", dtype=x.type.dtype, shape=(None, *x.type.shape))
     # What does not depend on the draw is the same for all.
     batch = [
         v if v.type.ndim > s.type.ndim else pt.broadcast_to(v, (rows.shape[0], *s.shape))

@@ -11,8 +11,8 @@ from pymc_deer.typing import Tensor
 def continuous_variables(model: Model, sampler: str) -> list[Tensor]:
     """Value variables of the model's free variables that have a gradient, and no step of their own.
 
-    A library that brings a variable with a step method that is ideal for it, as pymc-bart does, has
-    put the former where the model is, and its prior nowhere: the latter knows it.
+    Where a library registers a step method that is ideal for its kind of variable, logp may not
+    have all that is known of it: the prior of pymc-bart's trees is in their step alone.
 
     Parameters
     ----------

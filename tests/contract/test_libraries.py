@@ -156,7 +156,7 @@ def test_chains_in_threads_would_call_it_at_once(monkeypatch: pytest.MonkeyPatch
 def test_a_recording_beside_the_chains_would_call_it_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pymc_deer.recorder.calls_python", lambda variables: False)
+    monkeypatch.setattr("pymc_deer.recorder.calls_python", lambda outputs: False)
     assert most_at_once(monkeypatch) == 2
 
 

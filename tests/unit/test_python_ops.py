@@ -1,12 +1,16 @@
 """Which Ops Numba leaves to Python, and that those are found wherever they are."""
 
+import pymc as pm
+import pymc.dims as pmd
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.replace import vectorize_graph
 
+from pymc_deer.density import build_density
 from pymc_deer.python_ops import calls_python
+from pymc_deer.recorder import Values
 from tests.support import Opaque
 
 
@@ -34,3 +38,13 @@ def test_others_are_found_inside() -> None:
 def test_without_numba_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert not calls_python([Opaque()(pt.vector("x"))])
+
+
+def test_names_of_axes_are_none() -> None:
+    """Numba has nothing for what has them, which is lowered before."""
+    with pm.Model(coords={"i": range(3)}) as model:
+        pmd.Deterministic("double", 2.0 * pmd.Normal("x", dims="i"))
+    assert not Values(model, build_density(model), None, 2).calls_python
+    with model:
+        pm.Deterministic("opaque", Opaque()(model["x"].values))
+    assert Values(model, build_density(model), None, 2).calls_python
