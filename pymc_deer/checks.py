@@ -22,7 +22,8 @@ from pymc_deer.typing import Tensor
 def failures_rejected(logp: Tensor, states: Sequence[Tensor]) -> Tensor:
     """The same logp, minus infinity where a check of what depends on the states fails.
 
-    Checks of anything else, such as data, stay and raise. So do those inside loops.
+    Checks of anything else, such as data, stay and raise. Those inside loops stay too: of them
+    Numba's mode rewrites the ones that belong to a distribution, and JAX makes no checks.
     """
     graph: Any = FunctionGraph(outputs=[logp], clone=True, copy_inputs=False, copy_orphans=False)
     conditions = []

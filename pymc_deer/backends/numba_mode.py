@@ -178,7 +178,10 @@ _IN_PLACE_OF_PYTENSORS = (
     compiled_as_one_in_loops,
 )
 
-NUMBA_MODE = get_mode("NUMBA").register(
+# PyMC's rewrite reaches the parameter checks inside of loops too, which would raise in a run.
+_WITHOUT_CHECKS = get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
+
+NUMBA_MODE = _WITHOUT_CHECKS.register(
     (dfs_rewriter(inlined_gradient), _BEHIND_STABILIZATION),
     (in2out(short_axis_first, reduced_as_it_lies, shuffled_once), _BEFORE_FUSION),
     (dfs_rewriter(vectorised_functions), _BEFORE_FUSION),

@@ -1,10 +1,12 @@
 """Models as other libraries write them, through `pymc_deer.sample` with what it chooses itself."""
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
@@ -19,6 +21,7 @@ from xarray import DataTree
 
 import pymc_deer
 from pymc_deer.backends.numba import NumbaSolver
+from pymc_deer.metric import identity_metric
 from pymc_deer.status import ModelError, StartError
 from tests.support import BACKENDS, SEED, SLOW_ON_NUMBA, sample
 
@@ -96,6 +99,25 @@ def test_proposals_that_fail_a_check_are_rejected_and_counted(backend: str) -> N
 def test_a_start_that_fails_a_check_names_its_term(backend: str) -> None:
     with pytest.raises(StartError, match="logp of y is -inf"):
         run(checked(0.5), backend, initvals={"alpha": -20.0})
+
+
+@BOTH
+def test_a_check_that_fails_inside_a_loop_rejects(backend: str) -> None:
+    """Far out, sigma is 0: there a step of the loop has no density, and is no error."""
+
+    def term(now: Any, before: Any, total: Any, sigma: Any) -> Any:
+        return total + pm.logp(pm.Normal.dist(before, sigma), now)
+
+    y = {"input": pt.as_tensor(np.array([0.1, 0.4, 0.2])), "taps": [0, -1]}
+    with pm.Model() as model:
+        sigma = pm.HalfNormal("sigma")
+        zero = pt.constant(0.0, dtype="float64")
+        loop: Any = pytensor.scan(term, y, zero, [sigma], return_updates=False)
+        pm.Potential("steps", loop[-1])
+    step = pymc_deer.DeerMALA(model=model, backend=backend, window=1, metric="diag")
+    evaluate = partial(step.solver.evaluate, metric=identity_metric("diag", 1), params=())
+    assert np.isfinite(evaluate(np.zeros(1))[0])
+    assert not np.isfinite(evaluate(np.full(1, -800.0))[0])
 
 
 class Alone(Op):
