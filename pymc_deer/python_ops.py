@@ -1,6 +1,6 @@
 """Ops that no backend compiles: the Python code of the user, or of a library around a solver."""
 
-import importlib.util
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,13 +18,13 @@ def calls_python(outputs: Sequence[Tensor]) -> bool:
     Python's lock makes such calls take turns, but lets another begin while one goes on: what they
     use need not bear that. PyTensor's own functions do not.
     """
-    if importlib.util.find_spec("numba") is None:
+    dispatch: Any = sys.modules.get("pytensor.link.numba.dispatch.basic")
+    if dispatch is None:
+        # Nothing runs on Numba, and a run on JAX need not import it.
         return False
-    from pytensor.link.numba.dispatch.basic import numba_funcify
-
-    uncompiled = numba_funcify.dispatch(object)
+    implementation = dispatch.numba_funcify.dispatch
     nodes = applys_between([], outputs)
-    return any(numba_funcify.dispatch(type(op)) is uncompiled for op in _ops(nodes))
+    return any(implementation(type(op)) is implementation(object) for op in _ops(nodes))
 
 
 def _ops(nodes: Iterable[Apply]) -> Iterator[Any]:

@@ -76,6 +76,13 @@ class Opaque(Op):
         output_storage[0][0] = np.asarray(-(inputs[0] ** 2))
 
 
+class Parabola(Opaque):
+    """The same with its gradient."""
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        return [-2 * inputs[0] * cotangents[0]]
+
+
 def autoregressive(phi: float, n: int, seed: int = 0) -> np.ndarray:
     """AR(1) with unit variance, whose integrated autocorrelation time is (1 + phi)/(1 - phi)."""
     noise = np.random.default_rng(seed).normal(0.0, np.sqrt(1 - phi**2), n)

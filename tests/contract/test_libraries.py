@@ -14,7 +14,6 @@ from pymc.logprob.utils import CheckParameterValue
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.sparse import as_sparse, structured_dot
 from scipy import sparse
 from xarray import DataTree
@@ -23,7 +22,7 @@ import pymc_deer
 from pymc_deer.backends.numba import NumbaSolver
 from pymc_deer.metric import identity_metric
 from pymc_deer.status import ModelError, StartError
-from tests.support import BACKENDS, SEED, SLOW_ON_NUMBA, sample
+from tests.support import BACKENDS, SEED, SLOW_ON_NUMBA, Parabola, sample
 
 BOTH = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -120,26 +119,18 @@ def test_a_check_that_fails_inside_a_loop_rejects(backend: str) -> None:
     assert not np.isfinite(evaluate(np.full(1, -800.0))[0])
 
 
-class Alone(Op):
-    """-x^2, through what a second call at the same time would spoil: a solver's memory, say."""
+class Alone(Parabola):
+    """Through what a second call at the same time would spoil: a solver's memory, say."""
 
-    __props__ = ()
     n_inside = most_inside = 0
-
-    def make_node(self, *inputs: Any) -> Apply:
-        [x] = map(pt.as_tensor_variable, inputs)
-        return Apply(self, [x], [x.type()])
 
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         cls = type(self)
         cls.n_inside += 1
         cls.most_inside = max(cls.most_inside, cls.n_inside)
         time.sleep(1e-4)
-        output_storage[0][0] = np.asarray(-(inputs[0] ** 2))
+        super().perform(node, inputs, output_storage)
         cls.n_inside -= 1
-
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        return [-2 * inputs[0] * cotangents[0]]
 
 
 def most_at_once(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> int:

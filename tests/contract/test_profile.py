@@ -1,7 +1,6 @@
 """A profile of small models: what belongs together does, and what cannot run says why."""
 
 import importlib.util
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -13,7 +12,7 @@ from pymc_deer.cost_shares import FUNCTION_COST
 from pymc_deer.examples import eight_schools
 from pymc_deer.profile_report import Profile
 from pymc_deer.status import StartError
-from tests.support import BACKENDS, Opaque, one_variable
+from tests.support import BACKENDS, Parabola, one_variable
 
 WINDOWS = (4, 16)
 
@@ -58,13 +57,6 @@ def test_sweeps_are_a_matter_of_the_chain_not_of_the_backend(report: Profile) ->
     assert (frame.loc[4] <= 1000).all()
     for column in frame:
         assert_allclose(frame[column], frame[frame.columns[0]], rtol=0.05)
-
-
-class Parabola(Opaque):
-    """One that JAX knows nothing of, with its gradient."""
-
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        return [-2 * inputs[0] * cotangents[0]]
 
 
 def test_a_model_that_jax_cannot_compile_says_so() -> None:

@@ -1,5 +1,7 @@
 """Which Ops Numba leaves to Python, and that those are found wherever they are."""
 
+import sys
+
 import pymc as pm
 import pymc.dims as pmd
 import pytensor
@@ -8,6 +10,7 @@ import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.replace import vectorize_graph
 
+import pymc_deer.backends.numba  # noqa: F401
 from pymc_deer.density import build_density
 from pymc_deer.python_ops import calls_python
 from pymc_deer.recorder import Values
@@ -36,7 +39,7 @@ def test_others_are_found_inside() -> None:
 
 
 def test_without_numba_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "pytensor.link.numba.dispatch.basic")
     assert not calls_python([Opaque()(pt.vector("x"))])
 
 
