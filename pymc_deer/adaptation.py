@@ -242,16 +242,19 @@ class Warmup:
 
     def learn(self) -> Learned | None:
         """What the window teaches if it ends here and has seen anything."""
-        window = self.window
-        if not self.stretch.ends_window or window.moments is None:
+        if not self.stretch.ends_window or self.window.moments is None:
             return None
+        apart, n_seen = self.window.has_chains_apart, self.window.moments.count
+        window = self.window if apart else self.window.as_one_chain()
         time, path, old = window.autocorrelation_time(), self.path, self.tuning.metric
         if path.adapts and (found := window.best_path()):
             length, time = found
-            path = replace(path, length=max(length, self._least_length(window.moments.count)))
+            path = replace(path, length=max(length, self._least_length(n_seen)))
         steps = self.tuned_steps_per_draw
         if self.adapts_steps and time is not None:
+            # Chains that do not meet are worth no more if they are thinned.
             steps = steps_per_draw(time * self.thinning, len(old.mu))
+            steps = min(steps, self.steps_per_draw) if apart else steps
         return Learned(window.estimate(old, self.white) if self.adapts_metric else old, path, steps)
 
     def _least_length(self, n_transitions: int) -> float:

@@ -27,7 +27,7 @@ from pymc_deer.warmup_window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 3
+_FORMAT = 4
 """To be raised when what is stored changes its meaning or its fields."""
 
 

@@ -31,56 +31,100 @@ that hold their squares, is computed in double precision."""
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and centred second moments of draws and gradients in whitened coordinates.
+    """Count, means and second moments of draws and gradients of C chains, in whitened coordinates.
 
-    Second moments are matrices for a dense metric, vectors for the others.
+    Second moments are about the mean of each chain: matrices for a dense metric, vectors for the
+    others.
+
+    Attributes
+    ----------
+    count
+        Draws of all chains; each has as many.
+    z_means, g_means
+        Each chain's means, (C, D).
+    z_scatter, g_scatter
+        Centred second moments, summed over all draws.
     """
 
     count: int
-    z_mean: np.ndarray
+    z_means: np.ndarray
     z_scatter: np.ndarray
-    g_mean: np.ndarray
+    g_means: np.ndarray
     g_scatter: np.ndarray
 
     @classmethod
     def of(cls, z: np.ndarray, dlogp: np.ndarray, kind: MetricKind) -> "Moments":
-        """Moments of n draws and gradients, both (n, D)."""
+        """Moments of n draws and gradients of each chain, both (C, n, D)."""
         z, g = (rows.astype(float, copy=False) for rows in (z, dlogp))
+        n_chains, n, size = z.shape
         # What mean and sum do, less what they ask first: for few rows that takes longer.
-        z_mean, g_mean = (np.add.reduce(rows, axis=0) / len(z) for rows in (z, g))
-        return cls(len(z), z_mean, _scatter(z - z_mean, kind), g_mean, _scatter(g - g_mean, kind))
+        z_means, g_means = (np.add.reduce(rows, axis=1) / n for rows in (z, g))
+        z_rows, g_rows = (
+            (rows - means[:, None]).reshape(-1, size)
+            for rows, means in ((z, z_means), (g, g_means))
+        )
+        z_scatter, g_scatter = _scatter(z_rows, kind), _scatter(g_rows, kind)
+        return cls(n_chains * n, z_means, z_scatter, g_means, g_scatter)
 
     def merged(self, other: "Moments") -> "Moments":
-        """Moments of both samples together (Chan, Golub and LeVeque 1983)."""
+        """With later draws of the same chains (Chan, Golub and LeVeque 1983)."""
         count = self.count + other.count
-        weight = self.count * other.count / count
+        weight = self.count * other.count / count / len(self.z_means)
         share = other.count / count
-        z_shift, g_shift = other.z_mean - self.z_mean, other.g_mean - self.g_mean
+        z_shifts, g_shifts = other.z_means - self.z_means, other.g_means - self.g_means
+        kind = self._kind
         return Moments(
             count,
-            self.z_mean + share * z_shift,
-            self.z_scatter + other.z_scatter + weight * self._square(z_shift),
-            self.g_mean + share * g_shift,
-            self.g_scatter + other.g_scatter + weight * self._square(g_shift),
+            self.z_means + share * z_shifts,
+            self.z_scatter + other.z_scatter + weight * _scatter(z_shifts, kind),
+            self.g_means + share * g_shifts,
+            self.g_scatter + other.g_scatter + weight * _scatter(g_shifts, kind),
         )
+
+    def beside(self, other: "Moments") -> "Moments":
+        """Moments of these chains and of others that have made as many draws each."""
+        return Moments(
+            self.count + other.count,
+            np.concatenate([self.z_means, other.z_means]),
+            self.z_scatter + other.z_scatter,
+            np.concatenate([self.g_means, other.g_means]),
+            self.g_scatter + other.g_scatter,
+        )
+
+    def as_one_chain(self) -> "Moments":
+        """Moments about the mean of all draws."""
+        n, kind = self.count / len(self.z_means), self._kind
+        means = [np.mean(means, axis=0) for means in (self.z_means, self.g_means)]
+        z_between, g_between = (
+            n * _scatter(of_chains - mean, kind)
+            for of_chains, mean in zip((self.z_means, self.g_means), means, strict=True)
+        )
+        z_scatter, g_scatter = self.z_scatter + z_between, self.g_scatter + g_between
+        return Moments(self.count, means[0][None], z_scatter, means[1][None], g_scatter)
+
+    @property
+    def z_mean(self) -> np.ndarray:
+        """Mean of all draws, shape (D,)."""
+        return np.mean(self.z_means, axis=0)
 
     @property
     def z_variance(self) -> np.ndarray:
         """Variances of the draws, shape (D,); 0 where they did not move."""
-        return _variance(self.z_scatter, self.z_mean, self.count)
+        return _variance(self.z_scatter, _largest(self.z_means), self.count)
 
     @property
     def g_variance(self) -> np.ndarray:
         """Variances of the gradients, shape (D,); 0 where they did not change."""
-        largest = np.abs(self.g_mean)
+        largest = _largest(self.g_means)
         if self.g_scatter.ndim == 2:
             # Whitening spreads the roundings of each coordinate over those that follow.
             spread = np.sqrt(_diagonal(self.g_scatter) / self.count)
             largest = np.full_like(largest, np.fmax.reduce(largest + spread))
         return _variance(self.g_scatter, largest, self.count)
 
-    def _square(self, shift: np.ndarray) -> np.ndarray:
-        return shift**2 if self.z_scatter.ndim == 1 else shift[:, None] * shift
+    @property
+    def _kind(self) -> MetricKind:
+        return "dense" if self.z_scatter.ndim == 2 else "diag"
 
 
 def first_metric(kind: MetricKind, starts: Sequence[Start]) -> Metric:
@@ -179,6 +223,10 @@ def _variance(scatter: np.ndarray, largest: np.ndarray, count: int) -> np.ndarra
     """Variances, 0 where they are within roundings of numbers as large as `largest`."""
     variance = _diagonal(scatter) / count
     return np.where(variance > (_ROUNDING * largest) ** 2, variance, 0.0)
+
+
+def _largest(means: np.ndarray) -> np.ndarray:
+    return np.maximum.reduce(np.abs(means), axis=0)
 
 
 def _diagonal(scatter: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ taken in the span of the leading directions of both, and the eigenvectors that a
 are kept (Seyboldt, Carlson and Carpenter 2026, arXiv:2603.18845; nutpie's low-rank metric).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,29 +36,38 @@ Gaussian the noise of A and of B cancels, so that more would only hide strong co
 class Sample:
     """Evenly spaced draws and gradients of a warm-up window, at most so many; both (n, D) in x.
 
-    When it is full every other row is dropped, and from then on taken.
+    Beside them the chain of each, (n,). When it is full every other row is dropped, and from then
+    on taken.
     """
 
     draws: np.ndarray
     dlogp: np.ndarray
+    chains: np.ndarray
     stride: int = 1
     seen: int = 0
 
     @classmethod
     def empty(cls, size: int) -> "Sample":
-        return cls(np.empty((0, size)), np.empty((0, size)))
+        return cls(np.empty((0, size)), np.empty((0, size)), np.empty(0, int))
 
-    def extended(self, draws: np.ndarray, dlogp: np.ndarray) -> "Sample":
-        """With the rows that follow, both (n, D)."""
+    def extended(self, draws: np.ndarray, dlogp: np.ndarray, first_chain: int = 0) -> "Sample":
+        """With the rows that follow, both (C, n, D), of chains from the given one on."""
+        n_chains, n, size = draws.shape
+        chains = np.repeat(np.arange(first_chain, first_chain + n_chains), n)
         rows = slice(-self.seen % self.stride, None, self.stride)
         kept = [
-            np.concatenate([self.draws, draws[rows]]),
-            np.concatenate([self.dlogp, dlogp[rows]]),
+            np.concatenate([self.draws, draws.reshape(-1, size)[rows]]),
+            np.concatenate([self.dlogp, dlogp.reshape(-1, size)[rows]]),
+            np.concatenate([self.chains, chains[rows]]),
         ]
-        stride, limit = self.stride, _limit(draws.shape[1])
+        stride, limit = self.stride, _limit(size)
         while len(kept[0]) > limit:
             kept, stride = [array[::2] for array in kept], 2 * stride
-        return Sample(kept[0], kept[1], stride, self.seen + len(draws))
+        return Sample(kept[0], kept[1], kept[2], stride, self.seen + n_chains * n)
+
+    def as_one_chain(self) -> "Sample":
+        """The same draws, whichever chain made them."""
+        return replace(self, chains=np.zeros_like(self.chains))
 
 
 def _limit(size: int) -> int:
@@ -82,8 +91,9 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     mu = np.where(np.isfinite(moments.z_mean), moments.z_mean, old.mu)
     scales = old.factor * relative_scale(moments, old.factor)
     finite = np.isfinite(sample.dlogp).all(axis=1) & np.isfinite(sample.draws).all(axis=1)
-    draws = _centred(sample.draws[finite] / scales)
-    dlogp = _centred(sample.dlogp[finite] * scales)
+    chains = sample.chains[finite]
+    draws = _centred(sample.draws[finite] / scales, chains)
+    dlogp = _centred(sample.dlogp[finite] * scales, chains)
     size = draws.shape[1]
     if not (draws.any() and dlogp.any()):
         return Metric(mu, scales, np.zeros((size, 0)), np.zeros(0))
@@ -108,11 +118,14 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     return Metric(mu, scales, directions, weights)
 
 
-def _centred(rows: np.ndarray) -> np.ndarray:
-    if len(rows) == 0:
-        return rows
-    # The mean of equal numbers is off by roundings.
-    return np.where(np.ptp(rows, axis=0) > 0, rows - rows.mean(axis=0), 0.0)
+def _centred(rows: np.ndarray, chains: np.ndarray) -> np.ndarray:
+    """Rows, (n, D), less the mean of those of their chain."""
+    centred = np.empty_like(rows)
+    for chain in np.unique(chains):
+        mine = rows[chains == chain]
+        # The mean of equal numbers is off by roundings.
+        centred[chains == chain] = np.where(np.ptp(mine, axis=0) > 0, mine - mine.mean(axis=0), 0.0)
+    return centred
 
 
 def _leading(rows: np.ndarray) -> np.ndarray:

@@ -9,6 +9,11 @@ from pymc_deer.duplicate import duplicate
 _MOST_BATCHES = 40
 _MOST_WATCHED = 4000
 
+_APART = 1000.0
+"""Variance of chains' means, in those of their batches, of chains that are not seen to meet: of
+chains in different modes thousands to millions, of slow ones in a single mode at most hundreds, in
+the first windows, and less than 1 in the last."""
+
 
 def watched(rows: np.ndarray) -> np.ndarray:
     """The coordinates by which chains are judged, of rows (..., D): all, or as many as are
@@ -31,32 +36,50 @@ def watched(rows: np.ndarray) -> np.ndarray:
     return rows[..., np.concatenate([np.arange(half), spaced])]
 
 
+def are_apart(means: np.ndarray) -> bool:
+    """Whether chains stay in different places, such as modes, and move about in each.
+
+    What they have in common is then the shape of such a place. Chains that have merely seen little
+    are not apart: the batches of each differ as well.
+
+    Parameters
+    ----------
+    means
+        As in :func:`autocorrelation_time`.
+    """
+    if len(means) < 2 or means.shape[1] < 2:
+        return False
+    within = np.median(np.var(means, axis=0, ddof=1), axis=0)
+    between = np.var(means.mean(axis=0), axis=0, ddof=1)
+    return bool((between > _APART * within).any())
+
+
 def autocorrelation_time(means: np.ndarray, length: float, variance: np.ndarray) -> float:
     """Integrated autocorrelation time of the slowest coordinate; at most about `length`.
 
     Parameters
     ----------
     means
-        Means of successive batches, (n, D); at least two.
+        Means of each chain's successive batches, (n, C, D); at least two.
     length
         Rows of a batch.
     variance
-        Variance of the rows, (D,).
+        Variance of the rows about the mean of their chain, (D,).
     """
-    between = np.var(means, axis=0, ddof=1)
+    between = np.var(means, axis=0, ddof=1).mean(axis=0)
     # Rows vary by half as much as their batches, at least: less is the rounding of a coordinate
     # that stood still.
     floor = np.maximum(between / 2, np.finfo(float).tiny)
     return float(np.max(length * between / np.maximum(variance, floor)))
 
 
-def largest_of_noisy(n_batches: int, size: int) -> float:
+def largest_of_noisy(free: int, size: int) -> float:
     """How many times too large the largest of `size` equal times comes out, about.
 
-    The relative error of a variance from n numbers is sqrt(2 / (n - 1)), and the largest of D
-    normal numbers lies near sqrt(2 log D).
+    The relative error of a variance of so many degrees of freedom n is sqrt(2 / n), and the
+    largest of D normal numbers lies near sqrt(2 log D).
     """
-    return 1 + 2 * float(np.sqrt(np.log(size) / (n_batches - 1)))
+    return 1 + 2 * float(np.sqrt(np.log(size) / free))
 
 
 @dataclass
@@ -100,4 +123,5 @@ class BatchMeans:
             return 0.0
         mean = np.sum(self.sums, axis=0) / self.count
         variance = self.squares / self.count - mean**2
-        return autocorrelation_time(np.array(self.sums[:n]) / self.length, self.length, variance)
+        means = np.array(self.sums[:n])[:, None] / self.length
+        return autocorrelation_time(means, self.length, variance)

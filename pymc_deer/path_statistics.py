@@ -18,7 +18,7 @@ smallest of many noisy numbers is too small.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,8 +49,10 @@ class PathStatistics:
     counts, moves
         Transitions, (2, B), and sums of squared moves, (2, B, F), by half and bin of path lengths;
         F functions.
-    sums, squares
-        Sums of the functions and of their squares, over all states, (F,).
+    sums
+        Sums of the functions over each chain's states, (C, F).
+    squares
+        Sums of their squares over all states, (F,).
     n
         States of each chain.
     last
@@ -69,8 +71,8 @@ class PathStatistics:
         """For states of D = `size` coordinates, of which those that are watched are looked at."""
         n_bins, n_functions = len(_LENGTHS), 2 * len(watched(np.empty(size)))
         counts, moves = np.zeros((2, n_bins)), np.zeros((2, n_bins, n_functions))
-        sums, last = np.zeros(n_functions), np.full((n_chains, n_functions), np.nan)
-        return cls(counts, moves, sums, sums, last)
+        sums, last = np.zeros((n_chains, n_functions)), np.full((n_chains, n_functions), np.nan)
+        return cls(counts, moves, sums, np.zeros(n_functions), last)
 
     def extended(self, trajectories: Sequence[Trajectory]) -> "PathStatistics":
         """With transitions, of each chain as many, that follow on those before."""
@@ -87,18 +89,22 @@ class PathStatistics:
         return PathStatistics(
             counts,
             sums_of_moves,
-            self.sums + np.add.reduce(functions, axis=(0, 1)),
+            self.sums + np.add.reduce(functions, axis=1),
             self.squares + np.add.reduce(functions**2, axis=(0, 1)),
             # A copy: a view would keep the whole stretch.
             functions[:, -1].copy(),
             self.n + z.shape[1],
         )
 
+    def as_one_chain(self) -> "PathStatistics":
+        """The same moves, of functions that vary about the mean of all chains."""
+        return replace(self, sums=np.broadcast_to(self.sums.mean(axis=0), self.sums.shape))
+
     @property
     def variance(self) -> np.ndarray:
-        """Variances of the functions, (F,): those of the coordinates come first."""
-        n = self.n * len(self.last)
-        variance = self.squares / n - (self.sums / n) ** 2
+        """Variances of the functions within a chain, (F,): those of the coordinates come first."""
+        squares = self.squares / (self.n * len(self.last))
+        variance = squares - np.mean((self.sums / self.n) ** 2, axis=0)
         return np.maximum(variance, np.finfo(float).tiny)
 
     def best(self) -> tuple[float, float] | None:
@@ -119,7 +125,7 @@ class PathStatistics:
         ends = _SMOOTHING // 2
         padded = np.pad(1 / (times * seen), ends, mode="edge")
         chosen = np.argmax(np.convolve(padded, np.ones(_SMOOTHING), mode="valid"))
-        deviations = np.sqrt(variance[: len(self.sums) // 2])
+        deviations = np.sqrt(variance[: len(variance) // 2])
         return float(seen[chosen] / np.median(deviations)), float(times[chosen])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from pymc_deer.duplicate import duplicate
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import Moments, estimate_metric
 from pymc_deer.metric_low_rank import Sample, estimate_low_rank
-from pymc_deer.mixing import autocorrelation_time, largest_of_noisy, watched
+from pymc_deer.mixing import are_apart, autocorrelation_time, largest_of_noisy, watched
 from pymc_deer.path_statistics import PathStatistics
 
 _TOGETHER = 2**19
@@ -52,17 +53,17 @@ class WarmupWindow:
 
         Of every `batch` states of a chain there is a mean.
         """
-        moments, sample, rows = self.moments, self.sample, []
+        sample, pieces, rows, n_seen = self.sample, [], [], 0
         for draws, dlogp in _pieces(trajectories):
-            of_chains, size = draws.shape[:2], draws.shape[2]
-            draws, dlogp = draws.reshape(-1, size), dlogp.reshape(-1, size)
             if metric.kind == "low_rank":
-                draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
-                sample = Sample.empty(size) if sample is None else sample
-                sample = sample.extended(draws, dlogp)
-            piece = Moments.of(draws, dlogp, metric.kind)
-            moments = piece if moments is None else moments.merged(piece)
-            rows.append(watched(draws).reshape(*of_chains, -1))
+                draws, dlogp = _in_x(draws, dlogp, metric)
+                sample = Sample.empty(draws.shape[2]) if sample is None else sample
+                sample = sample.extended(draws, dlogp, first_chain=n_seen)
+            pieces.append(Moments.of(draws, dlogp, metric.kind))
+            rows.append(watched(draws))
+            n_seen += len(draws)
+        moments = reduce(Moments.beside, pieces)
+        moments = moments if self.moments is None else self.moments.merged(moments)
         states = rows[0] if len(rows) == 1 else np.concatenate(rows)
         seen = duplicate(self, moments=moments, sample=sample)
         while states.shape[1]:
@@ -91,6 +92,26 @@ class WarmupWindow:
             return self
         return duplicate(self, means=(*self.means, self.sums / self.count), sums=None, count=0)
 
+    @property
+    def has_chains_apart(self) -> bool:
+        """Whether chains stay in different places: see :func:`pymc_deer.mixing.are_apart`.
+
+        What is to be learnt is then what each shows about its own mean: neither a longer path nor
+        more transitions take one to another, and their distance is no scale of any.
+        """
+        return are_apart(self._of_chains)
+
+    def as_one_chain(self) -> "WarmupWindow":
+        """As if one chain had made all draws."""
+        assert self.moments is not None
+        return duplicate(
+            self,
+            moments=self.moments.as_one_chain(),
+            means=tuple(mean[None] for of_chains in self.means for mean in of_chains),
+            sample=self.sample and self.sample.as_one_chain(),
+            paths=self.paths and self.paths.as_one_chain(),
+        )
+
     def estimate(self, old: Metric, white: float) -> Metric:
         """The metric to go on with, after a window that was run with `old`.
 
@@ -102,20 +123,19 @@ class WarmupWindow:
         return estimate_low_rank(self.moments, self.sample, old, white)
 
     @property
-    def _batches(self) -> np.ndarray:
-        """Means of what is watched, one for every batch of every chain, (n, D)."""
-        return np.concatenate(self.means)
+    def _of_chains(self) -> np.ndarray:
+        """Means of what is watched, of each chain's batches, (n, C, D)."""
+        return np.array(self.means)
 
     def autocorrelation_time(self) -> float | None:
         """Integrated autocorrelation time of the slowest coordinate, in transitions.
 
         None from fewer than two batches.
         """
-        if self.moments is None or sum(map(len, self.means)) < 2:
+        if self.moments is None or len(self.means) < 2:
             return None
-        means = self._batches
-        variance = watched(self.moments.z_variance)
-        return autocorrelation_time(means, self.moments.count / len(means), variance)
+        means, variance = self._of_chains, watched(self.moments.z_variance)
+        return autocorrelation_time(means, self.moments.count / means[..., 0].size, variance)
 
     def best_path(self) -> tuple[float, float] | None:
         """The best path length, and transitions for an independent draw; None if not known.
@@ -126,7 +146,15 @@ class WarmupWindow:
         if found is None or slow is None:
             return found
         length, time = found
-        return length, max(time, slow / largest_of_noisy(*self._batches.shape))
+        n_batches, n_chains, size = self._of_chains.shape
+        return length, max(time, slow / largest_of_noisy((n_batches - 1) * n_chains, size))
+
+
+def _in_x(draws: np.ndarray, dlogp: np.ndarray, metric: Metric) -> tuple[np.ndarray, np.ndarray]:
+    """The same draws and gradients, (C, n, D), in x."""
+    rows, size = draws.shape, draws.shape[2]
+    x = metric.to_x(draws.reshape(-1, size))
+    return x.reshape(rows), metric.dlogp_to_x(dlogp.reshape(-1, size)).reshape(rows)
 
 
 def _pieces(trajectories: Sequence[Trajectory]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

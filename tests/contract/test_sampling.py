@@ -216,6 +216,20 @@ def test_chains_warm_up_together(backend: str, kernel: str, monkeypatch) -> None
     assert idata["sample_stats"].attrs["deer_backend"] == backend
 
 
+def test_chains_in_different_modes_do_not_slow_each_other() -> None:
+    """What they learn together is the shape of a mode, not how far apart the modes are."""
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 10.0, shape=3)
+        pm.Potential("modes", pt.logaddexp(-2 * (x[0] - 20) ** 2, -2 * (x[0] + 20) ** 2))
+    starts = [{"x": np.array([mode, 0.0, 0.0])} for mode in (20.0, -20.0)]
+    options = {"kernel": "hmc", "tune": 200, "chains": 2}
+    apart = together(model, initvals=starts, **options)
+    alike = together(model, initvals=starts[0], **options)
+    assert_allclose(np.sign(apart["posterior"]["x"].values[:, :, 0]), [[1.0] * 20, [-1.0] * 20])
+    gradients = [int(run["sample_stats"]["n_steps"][:, -1].max()) for run in (apart, alike)]
+    assert max(gradients) <= 6
+
+
 @BOTH_KERNELS
 def test_seed_determines_the_draws(kernel: str) -> None:
     model = eight_schools()

@@ -31,7 +31,7 @@ def seen(metric: Metric, n: int, seed: int = 1) -> Moments:
     factor = np.diag(metric.factor) if metric.kind == "diag" else metric.factor
     z = np.array([metric.to_z(row) for row in x])
     dlogp = -np.linalg.solve(covariance, (x - mean).T).T
-    return Moments.of(z, dlogp @ factor, metric.kind)
+    return Moments.of(z[None], (dlogp @ factor)[None], metric.kind)
 
 
 def scales_off(kind: MetricKind) -> Metric:
@@ -104,22 +104,55 @@ def test_few_draws_change_little() -> None:
 @pytest.mark.parametrize("kind", ["diag", "dense"])
 def test_merged_moments_are_those_of_both_samples(kind: MetricKind) -> None:
     rng = np.random.default_rng(3)
-    z, g = rng.normal(3.0, 2.0, (30, SIZE)), rng.normal(-50.0, 7.0, (30, SIZE))
-    parts = [Moments.of(z[a:b], g[a:b], kind) for a, b in ((0, 1), (1, 12), (12, 30))]
+    z, g = rng.normal(3.0, 2.0, (4, 30, SIZE)), rng.normal(-50.0, 7.0, (4, 30, SIZE))
+    z += 10 * rng.normal(size=(4, 1, SIZE))
+    parts = [Moments.of(z[:, a:b], g[:, a:b], kind) for a, b in ((0, 1), (1, 12), (12, 30))]
     merged = parts[0].merged(parts[1]).merged(parts[2])
     whole = Moments.of(z, g, kind)
-    assert merged.count == whole.count == 30
-    for name in ("z_mean", "z_scatter", "g_mean", "g_scatter", "z_variance", "g_variance"):
+    assert merged.count == whole.count == 120
+    for name in ("z_means", "z_scatter", "g_means", "g_scatter", "z_variance", "g_variance"):
         assert_allclose(getattr(merged, name), getattr(whole, name), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", ["diag", "dense"])
 def test_variances_are_those_of_the_sample(kind: MetricKind) -> None:
     rng = np.random.default_rng(3)
-    z, g = rng.normal(size=(20, SIZE)), rng.normal(size=(20, SIZE))
+    z, g = rng.normal(size=(3, 20, SIZE)), rng.normal(size=(3, 20, SIZE))
     moments = Moments.of(z, g, kind)
-    assert_allclose(moments.z_variance, z.var(axis=0), rtol=1e-12)
-    assert_allclose(moments.g_variance, g.var(axis=0), rtol=1e-12)
+    assert_allclose(moments.z_mean, z.mean(axis=(0, 1)), rtol=1e-12)
+    assert_allclose(moments.z_variance, z.var(axis=1).mean(axis=0), rtol=1e-12)
+    assert_allclose(moments.g_variance, g.var(axis=1).mean(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_chains_beside_each_other_are_those_seen_at_once(kind: MetricKind) -> None:
+    rng = np.random.default_rng(5)
+    z, g = rng.normal(size=(3, 20, SIZE)), rng.normal(size=(3, 20, SIZE))
+    whole, first = Moments.of(z, g, kind), Moments.of(z[:1], g[:1], kind)
+    beside = first.beside(Moments.of(z[1:], g[1:], kind))
+    for name, value in vars(whole).items():
+        assert_allclose(getattr(beside, name), value, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_chains_taken_as_one_have_the_moments_of_all_draws(kind: MetricKind) -> None:
+    rng = np.random.default_rng(9)
+    z, g = (rng.normal(size=(3, 20, SIZE)) + rng.normal(size=(3, 1, SIZE)) for _ in range(2))
+    one = Moments.of(z.reshape(1, -1, SIZE), g.reshape(1, -1, SIZE), kind)
+    for name, value in vars(Moments.of(z, g, kind).as_one_chain()).items():
+        assert_allclose(value, getattr(one, name), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_the_distance_between_modes_is_no_scale(kind: MetricKind) -> None:
+    """Chains that have gone to different modes, of one shape, learn that shape."""
+    rng = np.random.default_rng(8)
+    apart = 1000.0 * rng.normal(size=(4, 1, SIZE))
+    z = rng.normal(size=(4, 500, SIZE))
+    start = scales_off(kind)
+    there, here = (estimate_metric(Moments.of(z + d, -z, kind), start) for d in (apart, 0 * apart))
+    assert_allclose(there.factor, here.factor, rtol=1e-8, atol=1e-8)
+    assert_allclose(there.mu, start.to_x((z + apart).mean(axis=(0, 1))), rtol=1e-10)
 
 
 @pytest.mark.parametrize("kind", ["diag", "dense"])
@@ -128,7 +161,7 @@ def test_coordinate_that_never_moved_keeps_its_scale(kind: MetricKind) -> None:
     z = rng.normal(0.0, 3.0, (500, SIZE))
     z[:, 2] = 1.25
     start = scales_off(kind)
-    metric = estimate_metric(Moments.of(z, -z / 9, kind), start)
+    metric = estimate_metric(Moments.of(z[None], -z[None] / 9, kind), start)
     before, after = (m.factor if kind == "diag" else np.diag(m.factor) for m in (start, metric))
     assert after[2] == pytest.approx(before[2])
     moved = np.arange(SIZE) != 2
@@ -150,7 +183,7 @@ def test_flat_direction_keeps_its_scale(kind: MetricKind) -> None:
         x[:, 2] = rng.uniform(size=80)
         factor = np.diag(metric.factor) if kind == "diag" else metric.factor
         z = np.array([metric.to_z(row) for row in x])
-        metric = estimate_metric(Moments.of(z, -(x @ precision) @ factor, kind), metric)
+        metric = estimate_metric(Moments.of(z[None], -(x @ precision @ factor)[None], kind), metric)
     scales = metric.factor if kind == "diag" else np.diag(metric.factor)
     assert scales[2] == pytest.approx(1.0)
 
@@ -162,7 +195,9 @@ def test_a_nearly_flat_direction_leaves_the_metric_positive_definite(weak: float
         z = rng.normal(size=(80, SIZE)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(SIZE)).T
         g = -z + rng.normal(size=z.shape)
         g[:, 1] *= weak
-        metric = estimate_metric(Moments.of(z, g, "dense"), identity_metric("dense", SIZE))
+        metric = estimate_metric(
+            Moments.of(z[None], g[None], "dense"), identity_metric("dense", SIZE)
+        )
         assert (np.diag(metric.factor) > 0).all()
 
 
@@ -170,7 +205,9 @@ def test_a_nearly_flat_direction_leaves_the_metric_positive_definite(weak: float
 def test_nothing_moved_changes_nothing(kind: MetricKind) -> None:
     start = identity_metric(kind, SIZE)
     still = np.zeros((10, SIZE))
-    assert_allclose(estimate_metric(Moments.of(still, still, kind), start).factor, start.factor)
+    assert_allclose(
+        estimate_metric(Moments.of(still[None], still[None], kind), start).factor, start.factor
+    )
 
 
 @pytest.mark.parametrize("kind", ["diag", "dense"])
@@ -178,7 +215,7 @@ def test_non_finite_gradients_leave_a_usable_metric(kind: MetricKind) -> None:
     z = np.random.default_rng(4).normal(size=(50, SIZE))
     g = -z.copy()
     g[3, 1] = np.nan
-    metric = estimate_metric(Moments.of(z, g, kind), identity_metric(kind, SIZE))
+    metric = estimate_metric(Moments.of(z[None], g[None], kind), identity_metric(kind, SIZE))
     assert np.isfinite(metric.factor).all()
     assert np.isfinite(metric.mu).all()
 

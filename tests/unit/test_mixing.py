@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_deer.mixing import BatchMeans, autocorrelation_time
+from pymc_deer.mixing import BatchMeans, are_apart, autocorrelation_time
 from tests.support import autoregressive
 
 
@@ -52,5 +52,33 @@ def test_a_chain_that_hardly_moves() -> None:
 
 
 def test_the_rounding_of_a_coordinate_that_stood_still_is_no_overflow() -> None:
-    means = np.array([[1e-150], [2e-150], [1e-150]])
+    means = np.array([1e-150, 2e-150, 1e-150])[:, None, None]
     assert_allclose(autocorrelation_time(means, 10.0, np.zeros(1)), 20.0)
+
+
+def batch_means(chains: np.ndarray) -> np.ndarray:
+    """Of 20 batches of each chain, (20, C, D), from (C, n, D)."""
+    return chains.reshape(len(chains), 20, -1, chains.shape[2]).mean(axis=2).swapaxes(0, 1)
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.9, 0.99, 0.999])
+def test_slow_chains_are_not_apart(phi: float) -> None:
+    """Even those that have yet to leave their starts."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        noise = np.sqrt(1 - phi**2) * rng.normal(size=(4, 1000, 3))
+        noise[:, 0] = rng.normal(size=(4, 3))
+        chains = noise
+        for t in range(1, 1000):
+            chains[:, t] += phi * chains[:, t - 1]
+        assert not are_apart(batch_means(chains))
+
+
+def test_chains_in_different_modes_are_apart() -> None:
+    chains = np.random.default_rng(0).normal(size=(4, 1000, 3))
+    assert not are_apart(batch_means(chains))
+    chains[0, :, 1] += 20.0
+    means = batch_means(chains)
+    assert are_apart(means)
+    assert not are_apart(means[:1])
+    assert not are_apart(means[:, :1])

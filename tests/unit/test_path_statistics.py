@@ -94,7 +94,7 @@ def test_half_a_period_is_not_taken_for_the_best() -> None:
     assert best is not None
     assert abs(best[0] - np.pi) > 0.8
     # Without the absolute values it would be: here coordinates stand in their place.
-    signed, absolute = np.split(np.arange(len(statistics.sums)), 2)
+    signed, absolute = np.split(np.arange(len(statistics.squares)), 2)
     for sums in (statistics.moves, statistics.sums, statistics.squares):
         sums[..., absolute] = sums[..., signed]
     fooled = statistics.best()
@@ -161,15 +161,30 @@ def test_chains_are_counted_together_and_followed_apart() -> None:
             moves[cell] += (functions[t] - functions[t - 1]) ** 2
     assert_allclose(statistics.counts, counts)
     assert_allclose(statistics.moves, moves, rtol=1e-10)
+    variance = np.mean([chain.z.var(axis=0) for chain in chains], axis=0)
+    assert_allclose(statistics.variance[:2], variance, rtol=1e-10)
     states = np.concatenate([chain.z for chain in chains])
-    assert_allclose(statistics.variance[:2], states.var(axis=0), rtol=1e-10)
+    functions = np.column_stack([states, np.abs(states)])
+    as_one = statistics.as_one_chain()
+    assert_allclose(as_one.variance, functions.var(axis=0), rtol=1e-10)
+
+
+def test_paths_are_those_of_a_mode_not_of_the_distance_between_modes() -> None:
+    chains = [rotations(np.ones(4), 2 * np.pi, 1000, seed=seed) for seed in range(4)]
+    for i, chain in enumerate(chains):
+        chain.z[:, 0] += 50.0 * i
+    best = PathStatistics.empty(4, 4).extended(chains).best()
+    assert best is not None
+    length, time = best
+    assert 1.0 < length < 2.5
+    assert time < 3
 
 
 def test_of_many_coordinates_some_are_looked_at() -> None:
     """Enough for the choice, and so many that warm-up keeps its memory and time."""
     size = 6000
     statistics = seen(rotations(np.ones(size), 2 * np.pi, 300))
-    assert statistics.moves.shape[2] == statistics.sums.shape[0] == 2 * 4000
+    assert statistics.moves.shape[2] == statistics.sums.shape[1] == 2 * 4000
     best = statistics.best()
     assert best is not None
     assert np.pi / 2 - 0.1 < best[0] < 2.2

@@ -1,5 +1,7 @@
 """A warm-up window: autocorrelation by batch means, and the same moments however it is cut."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -135,8 +137,9 @@ def test_chains_learn_from_the_draws_of_all(
         window = window.extended(chains, metric, 5)
     rows = z.reshape(-1, SIZE)
     whole = WarmupWindow().extended([trajectory(rows, -rows)], metric, 120)
+    pooled = window.as_one_chain()
     assert_allclose(
-        window.estimate(metric, 1.5).arrays[1],
+        pooled.estimate(metric, 1.5).arrays[1],
         whole.estimate(metric, 1.5).arrays[1],
         rtol=1e-8,
         atol=1e-10,
@@ -144,5 +147,24 @@ def test_chains_learn_from_the_draws_of_all(
     # A batch of five states of each chain.
     means = z.reshape(3, 8, 5, SIZE).mean(axis=2).swapaxes(0, 1)
     assert_allclose(np.array(window.means), means)
-    time = autocorrelation_time(means.reshape(-1, SIZE), 5, rows.var(axis=0))
-    assert window.autocorrelation_time() == pytest.approx(time)
+    time = autocorrelation_time(means.reshape(-1, 1, SIZE), 5, rows.var(axis=0))
+    assert pooled.autocorrelation_time() == pytest.approx(time)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chains_in_different_modes_learn_what_each_would(kind: MetricKind) -> None:
+    """Neither longer paths nor more transitions would take them to each other."""
+    chains = [rotated(600, seed) for seed in range(3)]
+    found = []
+    for distance in (0.0, 1e4):
+        moves = [replace(chain, z=chain.z + distance * i) for i, chain in enumerate(chains)]
+        metric = identity_metric(kind, SIZE)
+        window = WarmupWindow().extended(moves, metric, 30).with_paths(moves)
+        assert window.has_chains_apart == (distance > 0)
+        found.append((window, window.estimate(metric, 1.5)))
+    (together, metric), (apart, metric_apart) = found
+    assert apart.best_path() == pytest.approx(together.best_path(), rel=0.3)
+    assert_allclose(metric_apart.factor, metric.factor, rtol=0.1, atol=0.1)
+    # What one chain shows does not depend on where the others are.
+    assert apart.moments is not None
+    assert_allclose(apart.moments.z_variance, np.mean([c.z.var(axis=0) for c in chains], axis=0))
