@@ -23,10 +23,10 @@ from pymc_deer.status import (
 )
 from pymc_deer.step import DeerStep
 
-_INDEXED = 2**14
+_INDEXED = 2**16
 """Numbers that a gradient gathers and scatters by arrays of indices, up to which JAX is taken
-whatever else it does: it may sample half as fast as Numba, in a fraction of a second, and compiles
-in seconds where Numba takes up to a minute."""
+whatever else it does: a thousand draws may take it half as long again as Numba, but no longer than
+Numba takes to compile, which is up to a minute."""
 
 _PER_FUNCTION = 8
 """Such numbers for each exponential, logarithm or the like, beyond which Numba is so much faster on

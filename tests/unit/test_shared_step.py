@@ -48,18 +48,18 @@ def taken(
 
 
 def test_jax_runs_chains_that_are_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert taken(monkeypatch, intercepts(1000)) == ("jax", ["jax"])
+    assert taken(monkeypatch, intercepts(30_000)) == ("jax", ["jax"])
 
 
 def test_numba_runs_what_gathers_and_scatters_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is compiled for JAX."""
-    assert taken(monkeypatch, intercepts(9000)) == ("numba", ["numba"])
+    assert taken(monkeypatch, intercepts(40_000)) == ("numba", ["numba"])
 
 
 def test_jax_evaluates_functions_faster_than_it_scatters(monkeypatch: pytest.MonkeyPatch) -> None:
     with pm.Model() as model:
         group = pm.Normal("group", shape=4)
-        pm.Bernoulli("y", logit_p=group[np.arange(9000) % 4], observed=np.zeros(9000))
+        pm.Bernoulli("y", logit_p=group[np.arange(40_000) % 4], observed=np.zeros(40_000))
     assert taken(monkeypatch, model) == ("jax", ["jax"])
 
 
@@ -80,7 +80,7 @@ def test_what_neither_can_run_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_user_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken(monkeypatch, intercepts(8), backend="numba") == ("numba", ["numba"])
-    assert taken(monkeypatch, intercepts(9000), backend="jax") == ("jax", ["jax"])
+    assert taken(monkeypatch, intercepts(40_000), backend="jax") == ("jax", ["jax"])
     with pytest.raises(BackendError, match="JAX cannot"):
         taken(monkeypatch, intercepts(8), {"jax": BackendError("JAX cannot.")}, backend="jax")
-    assert taken(monkeypatch, intercepts(9000), backend="auto")[0] == "numba"
+    assert taken(monkeypatch, intercepts(40_000), backend="auto")[0] == "numba"
