@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
@@ -53,17 +52,18 @@ class WarmupWindow:
 
         Of every `batch` states of a chain there is a mean.
         """
-        sample, pieces, rows, n_seen = self.sample, [], [], 0
+        moments, sample, rows, n_seen = None, self.sample, [], 0
         for draws, dlogp in _pieces(trajectories):
             if metric.kind == "low_rank":
                 draws, dlogp = _in_x(draws, dlogp, metric)
                 sample = Sample.empty(draws.shape[2]) if sample is None else sample
                 sample = sample.extended(draws, dlogp, first_chain=n_seen)
-            pieces.append(Moments.of(draws, dlogp, metric.kind))
+            piece = Moments.of(draws, dlogp, metric.kind)
+            moments = piece if moments is None else moments.beside(piece)
             rows.append(watched(draws))
             n_seen += len(draws)
-        moments = reduce(Moments.beside, pieces)
-        moments = moments if self.moments is None else self.moments.merged(moments)
+        if self.moments is not None and moments is not None:
+            moments = self.moments.merged(moments)
         states = rows[0] if len(rows) == 1 else np.concatenate(rows)
         seen = duplicate(self, moments=moments, sample=sample)
         while states.shape[1]:

@@ -17,7 +17,7 @@ from pymc_deer.adaptation import (
 )
 from pymc_deer.metric import Metric, identity_metric
 from pymc_deer.path_length import FIRST_LENGTH, PathLength
-from tests.support import trajectory
+from tests.support import autoregressive, trajectory
 
 SIZE = 3
 
@@ -130,6 +130,23 @@ def test_warmup_adapts_step_size_metric_and_steps() -> None:
     assert np.exp(-warmup.tuning.step_size) == pytest.approx(0.7, abs=0.02)
     # Independent draws: one step is enough.
     assert warmup.steps_per_draw == 1
+
+
+@pytest.mark.parametrize(("distance", "steps"), [(0.0, 18), (1000.0, 10)])
+def test_chains_apart_are_not_thinned_more_than_in_warmup(distance: float, steps: int) -> None:
+    """However slow each is: it would not take them to each other."""
+    warmups = [new_warmup(400) for _ in range(3)]
+    chains = [autoregressive(0.95, 4000, seed) + distance * seed for seed in range(3)]
+    while n := warmups[0].draws_to_boundary:
+        mu, scales = warmups[0].tuning.metric.arrays[:2]
+        rows = n * warmups[0].steps_per_draw
+        x = [np.tile(chain[:rows, None], SIZE) for chain in chains]
+        chains = [chain[rows:] for chain in chains]
+        moves = [trajectory((states - mu) / scales, -states * scales) for states in x]
+        observe(warmups, moves, n)
+    for warmup in warmups:
+        warmup.finish()
+        assert warmup.steps_per_draw == pytest.approx(steps, abs=5 * (distance == 0))
 
 
 def test_finish_keeps_the_average_and_ends_warmup() -> None:
