@@ -98,7 +98,7 @@ def test_the_distance_between_modes_is_no_direction() -> None:
         x = z + apart * np.random.default_rng(4).normal(size=(4, 1, SIZE))
         sample = Sample.empty(SIZE)
         for first in range(4):
-            sample = Sample.extended(sample, x[[first]], dlogp[[first]], first_chain=first)
+            sample = sample.extended(x[[first]], dlogp[[first]], first_chain=first)
         moments = Moments.of(x, dlogp, "low_rank")
         found.append(estimate_low_rank(moments, sample, old, 1.5))
     together, apart = found
