@@ -11,8 +11,8 @@ _MOST_WATCHED = 4000
 
 _APART = 1000.0
 """Variance of chains' means, in those of their batches, of chains that are not seen to meet: of
-chains in different modes thousands to millions, of slow ones in a single mode at most hundreds, in
-the first windows, and less than 1 in the last."""
+chains in different modes thousands to millions; of slow ones in a single mode hundreds in the first
+windows, rarely more, and at most tens in the last ones."""
 
 
 def watched(rows: np.ndarray) -> np.ndarray:
