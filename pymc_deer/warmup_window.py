@@ -55,7 +55,7 @@ class WarmupWindow:
         moments, sample, rows, n_seen = None, self.sample, [], 0
         for draws, dlogp in _pieces(trajectories):
             if metric.kind == "low_rank":
-                draws, dlogp = _in_x(draws, dlogp, metric)
+                draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
                 sample = Sample.empty(draws.shape[2]) if sample is None else sample
                 sample = sample.extended(draws, dlogp, first_chain=n_seen)
             piece = Moments.of(draws, dlogp, metric.kind)
@@ -148,13 +148,6 @@ class WarmupWindow:
         length, time = found
         n_batches, n_chains, size = self._of_chains.shape
         return length, max(time, slow / largest_of_noisy((n_batches - 1) * n_chains, size))
-
-
-def _in_x(draws: np.ndarray, dlogp: np.ndarray, metric: Metric) -> tuple[np.ndarray, np.ndarray]:
-    """The same draws and gradients, (C, n, D), in x."""
-    rows, size = draws.shape, draws.shape[2]
-    x = metric.to_x(draws.reshape(-1, size))
-    return x.reshape(rows), metric.dlogp_to_x(dlogp.reshape(-1, size)).reshape(rows)
 
 
 def _pieces(trajectories: Sequence[Trajectory]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

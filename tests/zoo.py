@@ -227,6 +227,14 @@ def rosenbrock() -> pm.Model:
     return model
 
 
+def two_modes(size: int) -> pm.Model:
+    """Two narrow modes in the first coordinate, which no path connects."""
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 10.0, shape=size)
+        pm.Potential("modes", pt.logaddexp(-2 * (x[0] - 20) ** 2, -2 * (x[0] + 20) ** 2))
+    return model
+
+
 TRACTABLE: dict[str, Callable[[], pm.Model]] = {
     "eight_schools": examples.eight_schools,
     "breast_cancer": examples.breast_cancer,

@@ -11,22 +11,14 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 
 import pymc_deer
 from tests.benchmarks.measure import take_no_options, write
+from tests.zoo import two_modes
 
 N_CHAINS = 4
 SEED = 20_261_125
 QUIET: dict[str, Any] = {"quiet": True, "compute_convergence_checks": False}
-
-
-def two_modes() -> pm.Model:
-    """Two narrow modes in one of five coordinates."""
-    with pm.Model() as model:
-        x = pm.Normal("x", 0.0, 10.0, shape=5)
-        pm.Potential("modes", pt.logaddexp(-2 * (x[0] - 20) ** 2, -2 * (x[0] + 20) ** 2))
-    return model
 
 
 def mixture(n_components: int) -> pm.Model:
@@ -42,7 +34,7 @@ def mixture(n_components: int) -> pm.Model:
 
 
 MODELS: dict[str, Callable[[], pm.Model]] = {
-    "two modes": two_modes,
+    "two modes": lambda: two_modes(5),
     "mixture of 3": lambda: mixture(3),
     "mixture of 5": lambda: mixture(5),
 }

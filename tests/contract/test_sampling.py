@@ -31,6 +31,7 @@ from pymc_deer.stretch import Streams
 from tests.random_models.check import quick_compilation
 from tests.support import BACKENDS, SEED
 from tests.support import sample as step_by_step
+from tests.zoo import two_modes
 
 BOTH_KERNELS = pytest.mark.parametrize("kernel", KERNELS)
 
@@ -218,9 +219,7 @@ def test_chains_warm_up_together(backend: str, kernel: str, monkeypatch) -> None
 
 def test_chains_in_different_modes_do_not_slow_each_other() -> None:
     """What they learn together is the shape of a mode, not how far apart the modes are."""
-    with pm.Model() as model:
-        x = pm.Normal("x", 0.0, 10.0, shape=3)
-        pm.Potential("modes", pt.logaddexp(-2 * (x[0] - 20) ** 2, -2 * (x[0] + 20) ** 2))
+    model = two_modes(3)
     starts = [{"x": np.array([mode, 0.0, 0.0])} for mode in (20.0, -20.0)]
     options = {"kernel": "hmc", "tune": 200, "chains": 2}
     apart = together(model, initvals=starts, **options)

@@ -65,12 +65,8 @@ def batch_means(chains: np.ndarray) -> np.ndarray:
 def test_slow_chains_are_not_apart(phi: float) -> None:
     """Even those that have yet to leave their starts."""
     for seed in range(20):
-        rng = np.random.default_rng(seed)
-        noise = np.sqrt(1 - phi**2) * rng.normal(size=(4, 1000, 3))
-        noise[:, 0] = rng.normal(size=(4, 3))
-        chains = noise
-        for t in range(1, 1000):
-            chains[:, t] += phi * chains[:, t - 1]
+        rows = [autoregressive(phi, 1000, 12 * seed + i) for i in range(12)]
+        chains = np.reshape(rows, (4, 3, 1000)).swapaxes(1, 2)
         assert not are_apart(batch_means(chains))
 
 
