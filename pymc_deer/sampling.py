@@ -105,7 +105,7 @@ def sample(
     **deer_options
         Arguments of :class:`DeerMALA` or :class:`DeerHMC`. ``backend="auto"`` is JAX: it compiles
         in seconds. On a CPU it is Numba, which compiles longer and once, where a gradient gathers
-        and scatters more than 16,384 numbers by arrays of indices, and more than eight for each
+        and scatters more than 65,536 numbers by arrays of indices, and more than eight for each
         function it evaluates, or where JAX cannot run the model. For long runs of models with
         groups Numba is the faster one, as :func:`pymc_deer.profile` shows.
 
