@@ -35,6 +35,7 @@ from pymc_deer.kernel_distances import distances_with_gradient
 from pymc_deer.logistic import evaluated_once
 from pymc_deer.named_axes import ARRAY_TYPES, array_like, named_as, without_names
 from pymc_deer.precision import added_in_float64
+from pymc_deer.row_order import RowOrder, without_runs
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
@@ -112,7 +113,7 @@ class Density:
     hvp: HvpFunction
     layout: Layout
     initial_point: Point = field(repr=False)
-    _sources: tuple["Constant | SharedVariable | str", ...] = field(repr=False)
+    _sources: tuple["Source", ...] = field(repr=False)
 
     @property
     def size(self) -> int:
@@ -188,7 +189,21 @@ def _changed_shape(name: str, old: tuple[int, ...], new: tuple[int, ...]) -> Mod
     )
 
 
-def _current_value(source: "Constant | SharedVariable | str", point: Point) -> np.ndarray:
+@dataclass(frozen=True)
+class _Reordered:
+    """What `source` gives, in another order."""
+
+    source: "SharedVariable | str"
+    order: RowOrder
+
+
+type Source = Constant | SharedVariable | str | _Reordered
+"""Where the value of a parameter is from."""
+
+
+def _current_value(source: Source, point: Point) -> np.ndarray:
+    if isinstance(source, _Reordered):
+        return source.order(_current_value(source.source, point))
     if isinstance(source, str):
         # A copy: other steps may write into the array they gave out.
         return np.array(point[source])
@@ -261,10 +276,14 @@ def build_density(
     # Static shapes become constants: vectorize_graph loses what follows from them, and JAX
     # cannot trace a shape computed in the graph.
     logp, dlogp = rewrite_graph([logp, dlogp], include=("ShapeOpt", "canonicalize"))
-    [logp, dlogp], large = lifted(folded([logp, dlogp]))
+    data = {p: _current_value(origin, point) for _, p, origin in sources}
+    outputs, orders = without_runs([logp, dlogp], data)
+    [logp, dlogp], large = lifted(folded(outputs))
     dlogp = pt.specify_shape(dlogp, (layout.size,)) if dlogp.type.shape == (None,) else dlogp
 
-    params = [(p, origin) for _, p, origin in sources] + large
+    origins = {p: origin for _, p, origin in sources}
+    origins |= {p: _Reordered(origins[p], order) for p, order in orders.items()}
+    params = [*origins.items(), *large]
     used = set(ancestors([logp, dlogp]))
     params = [(p, origin) for p, origin in params if p in used]
     return Density(

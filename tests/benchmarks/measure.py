@@ -17,10 +17,14 @@ import numpy as np
 import pymc as pm
 
 from pymc_deer import DeerMALA
-from pymc_deer.backends.request import Tuning
+from pymc_deer.backends import make_solver
+from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.density import Density, build_density
 from pymc_deer.options import BackendName
+from pymc_deer.plan import window_plan
 from pymc_deer.step import DeerStep
+from pymc_deer.stretch import Streams
+from pymc_deer.sweep import SweepSpec
 
 RESULTS = Path(__file__).parents[2] / "docs" / "benchmarks"
 
@@ -65,6 +69,21 @@ def warm_up(
     tuning = record.warmup.tuning
     x = density.layout.ravel(point, density.dtype)
     return Warmed(model, density, tuning, tuning.metric.to_z(x), density.param_values(point))
+
+
+def chain_of(case: Warmed, backend: str) -> Callable[[int], Callable[[], object]]:
+    """The model's MALA chain step by step, compiled: what runs so many transitions of it."""
+    density, kind = case.density, case.tuning.metric.kind
+    plan = window_plan(1, None, 1e-6, density)
+    solver = make_solver(backend, density, SweepSpec(kind, "secant"), plan)
+
+    def of_length(n: int) -> Callable[[], object]:
+        tape = Streams.spawn(np.random.default_rng(0)).tape(n, density.size, case.tuning)
+        request = TapedRequest(case.z, tape, case.tuning, np.random.default_rng(0))
+        return lambda: solver.run(request, case.params)
+
+    of_length(2)()
+    return of_length
 
 
 def paired_ratio(

@@ -7,19 +7,15 @@ drawn beforehand; then normals as NumPy and as Numba draws them. The rows go to
 ``docs/benchmarks/vector_math.json``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
 import numpy as np
 
 from pymc_deer import noise, noise_numba, short_axes
-from pymc_deer.backends import make_solver, numba_mode
-from pymc_deer.backends.request import TapedRequest
-from pymc_deer.plan import window_plan
-from pymc_deer.stretch import Streams
-from pymc_deer.sweep import SweepSpec
-from tests.benchmarks.measure import Warmed, paired_ratio, take_no_options, warm_up, write
+from pymc_deer.backends import numba_mode
+from tests.benchmarks.measure import chain_of, paired_ratio, take_no_options, warm_up, write
 from tests.benchmarks.windows import BUILDS
 
 MODELS = (
@@ -30,21 +26,6 @@ MODELS = (
 SECONDS = 0.1
 REPEATS = 9
 NORMALS = (4096, 10)
-
-
-def chain(case: Warmed) -> Callable[[int], Callable[[], object]]:
-    """The model's chain step by step, compiled: what runs so many transitions of it."""
-    density, kind = case.density, case.tuning.metric.kind
-    plan = window_plan(1, None, 1e-6, density)
-    solver = make_solver("numba", density, SweepSpec(kind, "secant"), plan)
-
-    def of_length(n: int) -> Callable[[], object]:
-        tape = Streams.spawn(np.random.default_rng(0)).tape(n, density.size, case.tuning)
-        request = TapedRequest(case.z, tape, case.tuning, np.random.default_rng(0))
-        return lambda: solver.run(request, case.params)
-
-    of_length(2)()
-    return of_length
 
 
 @contextmanager
@@ -62,9 +43,9 @@ def rows() -> Iterator[dict[str, object]]:
     """Each model; then normals."""
     for name in MODELS:
         case = warm_up(BUILDS[name]())
-        vectors = chain(case)
+        vectors = chain_of(case, "numba")
         with pytensors_loops():
-            scalars = chain(case)
+            scalars = chain_of(case, "numba")
         _, _, seconds = paired_ratio(scalars(100), vectors(100), 1)
         n = max(10, int(100 * SECONDS / seconds))
         yield row(name, n, *paired_ratio(scalars(n), vectors(n), REPEATS))

@@ -1,0 +1,78 @@
+"""Data sorted by group: ``uv run python -m tests.benchmarks.row_order``.
+
+Regressions on N observations that lie sorted by group, step by step on one core: a transition with
+the rows in an order of the sampler's own, and with them as they are given, in interleaved pairs of
+the same noise. The rows go to ``docs/benchmarks/row_order.json``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+import pymc as pm
+
+from pymc_deer.density import build_density
+from tests.benchmarks.measure import Warmed, chain_of, paired_ratio, take_no_options, warm_up, write
+
+SIZES = ((1000, 10), (1000, 100), (10_000, 100), (100_000, 1000))
+"""Observations, and groups."""
+SECONDS = 0.1
+REPEATS = 9
+
+
+def regression(n_rows: int, n_groups: int, likelihood: str) -> pm.Model:
+    """Intercepts and slopes of groups."""
+    rng = np.random.default_rng(0)
+    group = np.sort(rng.integers(0, n_groups, n_rows))
+    feature, noise = rng.normal(size=(2, n_rows))
+    y = rng.normal(size=n_groups)[group] + feature + noise
+    with pm.Model() as model:
+        mean = pm.Normal("mean")
+        spread = pm.HalfNormal("spread")
+        intercept = mean + spread * pm.Normal("z", shape=n_groups)
+        slope = pm.Normal("slope", shape=n_groups)
+        eta = intercept[group] + slope[group] * feature
+        if likelihood == "normal":
+            pm.Normal("y", eta, pm.HalfNormal("sigma"), observed=y)
+        else:
+            pm.Bernoulli("y", logit_p=eta, observed=y > 0)
+    return model
+
+
+def as_given(case: Warmed) -> Warmed:
+    """The same with rows in the order of the data."""
+    with patch("pymc_deer.density.without_runs", lambda outputs, values: (outputs, {})):
+        density = build_density(case.model)
+    return replace(case, density=density, params=density.param_values({}))
+
+
+def rows() -> Iterator[dict[str, object]]:
+    """Each size, likelihood and backend."""
+    for n_rows, n_groups in SIZES:
+        for likelihood in ("normal", "bernoulli"):
+            ours = warm_up(regression(n_rows, n_groups, likelihood), n_draws=200)
+            for backend in ("numba", "jax"):
+                one, other = chain_of(as_given(ours), backend), chain_of(ours, backend)
+                _, _, seconds = paired_ratio(one(100), other(100), 1)
+                n = max(10, int(100 * SECONDS / seconds))
+                ratio, before, now = paired_ratio(one(n), other(n), REPEATS)
+                yield {
+                    "observations": n_rows,
+                    "groups": n_groups,
+                    "likelihood": likelihood,
+                    "backend": backend,
+                    "microseconds_as_given": float(f"{1e6 * before / n:.3g}"),
+                    "microseconds": float(f"{1e6 * now / n:.3g}"),
+                    "speed_up": round(ratio, 2),
+                }
+
+
+def main() -> None:
+    """Measure every size."""
+    take_no_options(__doc__)
+    write("row_order", rows())
+
+
+if __name__ == "__main__":
+    main()

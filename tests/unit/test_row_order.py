@@ -1,0 +1,182 @@
+"""Observations change places where sums by group are faster for it, and nothing else changes."""
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import ancestors
+
+from pymc_deer.density import Density, build_density
+
+N, GROUPS = 120, 6
+_rng = np.random.default_rng(20_251_125)
+SORTED = np.repeat(np.arange(GROUPS), N // GROUPS)
+SHUFFLED = _rng.permutation(SORTED)
+FEATURES = _rng.normal(size=(N, 3))
+Y = _rng.normal(size=N) + SORTED
+COUNTS = _rng.poisson(np.exp(SORTED / 4))
+
+
+def intercepts() -> pt.TensorVariable:
+    spread = pm.HalfNormal("spread")
+    return pm.Normal("a", 0.0, spread, shape=GROUPS)
+
+
+def normal(index: np.ndarray = SORTED) -> None:
+    pm.Normal("y", intercepts()[index] + FEATURES[:, 0], 1.5, observed=Y)
+
+
+def regression() -> None:
+    b = pm.Normal("b", shape=3)
+    pm.Poisson("y", pm.math.exp(intercepts()[SORTED] + FEATURES @ b), observed=COUNTS)
+
+
+def slopes() -> None:
+    b = pm.Normal("b", shape=(GROUPS, 3))
+    p = pm.math.invlogit((b[SORTED] * FEATURES).sum(axis=1) + intercepts()[SORTED])
+    pm.Bernoulli("y", p, observed=Y > 2)
+
+
+def columns() -> None:
+    """Of a matrix, whose gradient is put together column by column."""
+    b = pm.Normal("b", shape=(GROUPS, 2))
+    pm.Normal("y", b[SORTED, 0] + b[SORTED][:, 1] * FEATURES[:, 1], 1.0, observed=Y)
+
+
+def two_indices() -> None:
+    b = pm.Normal("b", shape=(GROUPS, 4))
+    pm.Normal("y", b[SORTED, np.arange(N) // 10 % 4], 1.0, observed=Y)
+
+
+def mixture() -> None:
+    """An array [N, 2] of log-probabilities, with functions of its rows."""
+    mu = intercepts()[SORTED]
+    parts = pm.Normal.dist(pt.stack([mu, mu + 3.0], axis=1), 1.0)
+    pm.Mixture("y", w=np.array([0.3, 0.7]), comp_dists=parts, observed=Y)
+
+
+REORDERED = [normal, regression, slopes, columns, two_indices, mixture]
+
+
+def shuffled() -> None:
+    normal(SHUFFLED)
+
+
+def autoregression() -> None:
+    """Rows that follow on one another."""
+    residual = Y - intercepts()[SORTED]
+    pm.Potential("y", -((residual[1:] - 0.5 * residual[:-1]) ** 2).sum())
+
+
+def running_sum() -> None:
+    pm.Normal("y", pt.cumsum(intercepts()[SORTED]), 1.0, observed=Y)
+
+
+def effects_of_rows() -> None:
+    """Each row has a parameter, whose place is its own; its gradient does not tell."""
+    above = pt.gt(pm.Normal("e", shape=N), 0.0)
+    pm.Normal("y", intercepts()[SORTED] + above, 1.0, observed=Y)
+
+
+def some_rows() -> None:
+    pm.Normal("y", (intercepts()[SORTED] + FEATURES[:, 0])[::2], 1.0, observed=Y[::2])
+
+
+def rows_by_rows() -> None:
+    """A matrix with an axis of rows at which nobody looks as rows."""
+    covariance = np.exp(-np.abs(np.subtract.outer(np.arange(N), np.arange(N))))
+    pm.MvNormal("y", intercepts()[SORTED], cov=covariance, observed=Y)
+
+
+def looked_up_in_data() -> None:
+    """Of as many numbers as there are rows, but by another index."""
+    index = (np.arange(N) * 7 + 3) % N
+    pm.Normal("y", intercepts()[SORTED] + pm.Data("table", Y)[index], 1.0, observed=Y)
+
+
+LEFT_ALONE = [
+    *(shuffled, autoregression, running_sum, effects_of_rows, some_rows, rows_by_rows),
+    looked_up_in_data,
+]
+
+
+def built(rows: Callable[[], None]) -> Density:
+    with pm.Model() as model:
+        rows()
+    return build_density(model)
+
+
+def built_as_it_is(rows: Callable[[], None]) -> Density:
+    with patch("pymc_deer.density.without_runs", lambda outputs, values: (list(outputs), {})):
+        return built(rows)
+
+
+def values_of(density: Density, x: np.ndarray) -> list[np.ndarray]:
+    outputs = [density.logp, density.dlogp]
+    inputs = [density.x, *density.params]
+    function = pytensor.function(inputs, outputs, mode="FAST_COMPILE", on_unused_input="ignore")
+    logp, dlogp = function(x, *density.param_values({}))  # type: ignore[misc]
+    return [logp, dlogp]
+
+
+def data_of(density: Density) -> list[np.ndarray]:
+    """All data of N rows, inputs and constants."""
+    constants = (v for v in ancestors([density.logp, density.dlogp]) if isinstance(v, Constant))
+    arrays = [np.asarray(v.data) for v in constants if isinstance(v.data, np.ndarray)]
+    return [a for a in [*density.param_values({}), *arrays] if a.shape[:1] == (N,)]
+
+
+@pytest.mark.parametrize("rows", REORDERED, ids=lambda f: f.__name__)
+def test_rows_change_places_together(rows: Callable[[], None]) -> None:
+    ours, plain = built(rows), built_as_it_is(rows)
+    order = np.random.default_rng(N).permutation(N)
+    moved = {a[order].tobytes() for a in data_of(plain)}
+    assert {a.tobytes() for a in data_of(ours)} == moved
+    assert moved != {a.tobytes() for a in data_of(plain)}
+    for x in np.random.default_rng(0).normal(size=(3, ours.size)):
+        for found, expected in zip(values_of(ours, x), values_of(plain, x), strict=True):
+            assert_allclose(found, expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("rows", LEFT_ALONE, ids=lambda f: f.__name__)
+def test_rows_stay_where_they_are_not_alike_or_nothing_is_gained(rows: Callable[[], None]) -> None:
+    ours, plain = built(rows), built_as_it_is(rows)
+    assert {a.tobytes() for a in data_of(ours)} == {a.tobytes() for a in data_of(plain)}
+
+
+def test_sums_of_more_groups_than_a_cache_holds_keep_their_order() -> None:
+    n = 2**15
+    index = np.repeat(np.arange(n // 2), 3)[:n]
+    with pm.Model() as model:
+        a = pm.Normal("a", shape=n // 2 + 1)
+        pm.Normal("y", a[index], 1.0, observed=np.zeros(n))
+    with patch("pymc_deer.row_order._CACHED", n):
+        reordered = build_density(model)
+    kept = build_density(model)
+    [index_kept] = [p for p in kept.param_values({}) if p.dtype == index.dtype]
+    [index_moved] = [p for p in reordered.param_values({}) if p.dtype == index.dtype]
+    assert_array_equal(index_kept, index)
+    assert np.any(index_moved != index)
+
+
+def test_data_that_change_later_are_put_in_the_same_order() -> None:
+    with pm.Model() as model:
+        index = pm.Data("index", SORTED)
+        pm.Normal("y", intercepts()[index], 1.0, observed=pm.Data("observed", Y))
+    density = build_density(model)
+    x = np.random.default_rng(0).normal(size=density.size)
+    for groups, observed in ((SORTED, Y), (SORTED[::-1], Y), (SHUFFLED, FEATURES[:, 1])):
+        groups = groups.astype(index.dtype)
+        model["index"].set_value(groups)
+        model["observed"].set_value(observed)
+        order = np.random.default_rng(N).permutation(N)
+        given = density.param_values({})
+        assert {a.tobytes() for a in given} == {groups[order].tobytes(), observed[order].tobytes()}
+        point = density.layout.unravel(x)
+        assert_allclose(values_of(density, x)[0], model.compile_logp()(point), rtol=1e-11)
