@@ -15,9 +15,11 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
 from pytensor.tensor.rewriting.scalarize import ScalarizedElemwise
 
+import pymc_deer.groups_numba
 import pymc_deer.inlined_composite_numba
 import pymc_deer.shuffle_numba
 import pymc_deer.vector_loop_numba  # noqa: F401
+from pymc_deer.groups import looked_up, summed_by_group
 from pymc_deer.inline_numba import function_of_graph
 from pymc_deer.inlined_composite import InlinedComposite
 from pymc_deer.matmul import MatrixProduct
@@ -182,7 +184,7 @@ _IN_PLACE_OF_PYTENSORS = (
 _WITHOUT_CHECKS = get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
 
 NUMBA_MODE = _WITHOUT_CHECKS.register(
-    (dfs_rewriter(inlined_gradient), _BEHIND_STABILIZATION),
+    (dfs_rewriter(inlined_gradient, looked_up, summed_by_group), _BEHIND_STABILIZATION),
     (in2out(short_axis_first, reduced_as_it_lies, shuffled_once), _BEFORE_FUSION),
     (dfs_rewriter(vectorised_functions), _BEFORE_FUSION),
     (dfs_rewriter(compiled_as_one), _BEHIND_FUSION),

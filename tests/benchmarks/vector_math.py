@@ -9,20 +9,25 @@ drawn beforehand; then normals as NumPy and as Numba draws them. The rows go to
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
 
-from pymc_deer import noise, noise_numba, short_axes
+from pymc_deer import groups, noise, noise_numba, short_axes
 from pymc_deer.backends import numba_mode
 from tests.benchmarks.measure import chain_of, paired_ratio, take_no_options, warm_up, write
+from tests.benchmarks.row_order import regression
 from tests.benchmarks.windows import BUILDS
 
-MODELS = (
+NAMES = (
     *("eight_schools", "radon", "stochastic_volatility", "german_credit", "horseshoe"),
     *("item_response", "student_t_regression", "negative_binomial_regression", "hsgp_regression"),
     *("ordered_logistic", "marginal_mixture", "logistic_10k", "hierarchical_logistic"),
 )
+MODELS = {name: BUILDS[name] for name in NAMES} | {
+    "logistic, 100 groups": partial(regression, 10_000, 100, "bernoulli")
+}
 SECONDS = 0.1
 REPEATS = 9
 NORMALS = (4096, 10)
@@ -34,6 +39,7 @@ def pytensors_loops() -> Iterator[None]:
     with (
         patch.object(numba_mode, "has_variants", lambda name: False),
         patch.object(numba_mode, "keeps_scalar", lambda node: False),
+        patch.object(groups, "_is_function", lambda node: False),
         patch.object(short_axes, "_ends_short", lambda shape: False),
     ):
         yield
@@ -41,8 +47,8 @@ def pytensors_loops() -> Iterator[None]:
 
 def rows() -> Iterator[dict[str, object]]:
     """Each model; then normals."""
-    for name in MODELS:
-        case = warm_up(BUILDS[name]())
+    for name, build in MODELS.items():
+        case = warm_up(build())
         vectors = chain_of(case, "numba")
         with pytensors_loops():
             scalars = chain_of(case, "numba")
