@@ -40,8 +40,8 @@ _CACHED = 2**14
 """Numbers of all groups that stay in a core's cache: beyond it, rows in random order are slower
 than sorted ones."""
 
-_FEW_RUNS = 0.5
-"""Share of rows of the group before them from which additions wait for one another."""
+_SORTED = 0.5
+"""Share of rows that are of the same group as the row before, above which rows count as sorted."""
 
 Axes = dict[Variable, int]
 """Of variables that have other rows if those of the data change places: the axis of the rows."""
@@ -118,12 +118,13 @@ def _lengths_with_runs(graph: FunctionGraph, values: Mapping[Tensor, np.ndarray]
         vectors = [v for v in indices if v.type.ndim == 1]
         groups = [v.data if isinstance(v, Constant) else values.get(v) for v in vectors]
         known = np.transpose([group for group in groups if group is not None])
-        if known.shape[1:] == (len(groups),) and _repeats(known) > _FEW_RUNS:
+        if known.shape[1:] == (len(groups),) and _repeats(known) > _SORTED:
             found.add(len(known))
     return found
 
 
 def _are_cached(shape: tuple[int | None, ...]) -> bool:
+    """Whether sums of this shape stay in a core's cache."""
     known = [n for n in shape if n is not None]
     return len(known) == len(shape) and prod(known) <= _CACHED
 

@@ -25,8 +25,8 @@ from pymc_deer.step import DeerStep
 
 _INDEXED = 2**16
 """Numbers that a gradient gathers and scatters by arrays of indices, up to which JAX is taken
-whatever else it does: a thousand draws may take it half as long again as Numba, but no longer than
-Numba takes to compile, which is up to a minute."""
+whatever else it does: a thousand draws may take it up to three times as long as Numba, but no
+longer than that takes to compile, which is up to a minute."""
 
 _PER_FUNCTION = 8
 """Such numbers for each exponential, logarithm or the like, beyond which Numba is so much faster on
