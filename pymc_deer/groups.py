@@ -136,12 +136,12 @@ def summed_by_group(fgraph: Any, node: Any) -> list[Any] | None:
 
 def _is_by_group(op: Any, array: Any, indices: Sequence[Any]) -> bool:
     """Whether each axis of an array is indexed by a vector of integers, of one known length."""
-    shapes = {index.type.shape for index in indices}
+    shape = indices[0].type.shape
     return (
         tuple(op.idx_list) == tuple(range(array.type.ndim))
-        and all(index.type.dtype != "bool" for index in indices)
-        and len(shapes) == 1
-        and [n is None for n in shapes.pop()] == [False]
+        and all(v.type.dtype != "bool" and v.type.shape == shape for v in indices)
+        and len(shape) == 1
+        and None not in shape
     )
 
 

@@ -16,7 +16,14 @@ import numpy as np
 
 from pymc_deer import groups, noise, noise_numba, short_axes
 from pymc_deer.backends import numba_mode
-from tests.benchmarks.measure import chain_of, paired_ratio, take_no_options, warm_up, write
+from tests.benchmarks.measure import (
+    chain_of,
+    paired_chains,
+    paired_ratio,
+    take_no_options,
+    warm_up,
+    write,
+)
 from tests.benchmarks.row_order import regression
 from tests.benchmarks.windows import BUILDS
 
@@ -28,8 +35,6 @@ NAMES = (
 MODELS = {name: BUILDS[name] for name in NAMES} | {
     "logistic, 100 groups": partial(regression, 10_000, 100, "bernoulli")
 }
-SECONDS = 0.1
-REPEATS = 9
 NORMALS = (4096, 10)
 
 
@@ -52,20 +57,18 @@ def rows() -> Iterator[dict[str, object]]:
         vectors = chain_of(case, "numba")
         with pytensors_loops():
             scalars = chain_of(case, "numba")
-        _, _, seconds = paired_ratio(scalars(100), vectors(100), 1)
-        n = max(10, int(100 * SECONDS / seconds))
-        yield row(name, n, *paired_ratio(scalars(n), vectors(n), REPEATS))
+        yield row(name, 1, *paired_chains(scalars, vectors))
     rng = np.random.default_rng(0)
     times = paired_ratio(
         lambda: noise.draw_normals(rng, *NORMALS),
         lambda: noise_numba.draw_normals(rng, *NORMALS),
-        100 * REPEATS,
+        900,
     )
     yield row("a normal number", int(np.prod(NORMALS)), *times)
 
 
 def row(what: str, n: int, ratio: float, before: float, now: float) -> dict[str, object]:
-    """Of n transitions, or of as many numbers."""
+    """Of a transition, or of n numbers."""
     return {
         "what": what,
         "microseconds_one_by_one": float(f"{1e6 * before / n:.3g}"),
