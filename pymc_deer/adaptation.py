@@ -10,6 +10,7 @@ from math import exp, log, sqrt
 
 import numpy as np
 
+from pymc_deer.acceptance import TargetAccept, acceptance_rates
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
@@ -30,6 +31,9 @@ time is that of calls, takes up to twice as long."""
 _BATCHES_PER_STRETCH = 2
 _ENOUGH_TRANSITIONS = 1000
 """Of all chains, from which a window may shorten paths even if another one follows it."""
+
+_ENOUGH_FOR_DIVERGENCES = 500
+"""Transitions of all chains from which a window's metric is good enough for those to count."""
 
 _DEFAULT_STEP_SIZE = 0.5
 
@@ -133,6 +137,7 @@ class Learned:
 
     metric: Metric
     path: PathLength
+    target: TargetAccept
     steps_per_draw: int
 
 
@@ -154,6 +159,8 @@ class Warmup:
         Eigenvalues within [1 / white, white] that a ``low_rank`` metric leaves alone.
     path
         How many leapfrog steps a transition takes.
+    target
+        The acceptance rate to tune the step size to.
     finished
         Whether the tuned values are fixed.
     window
@@ -170,6 +177,7 @@ class Warmup:
     thinning: float
     white: float
     path: PathLength
+    target: TargetAccept
     finished: bool = False
     done: int = 0
     position: int = 0
@@ -207,7 +215,7 @@ class Warmup:
     def begin_at(self, step_size: float) -> None:
         """Begin to average anew, from a step size found to be reasonable."""
         if self.dual_averaging is not None:
-            self.dual_averaging = DualAveraging.at(step_size, self.dual_averaging.target)
+            self.dual_averaging = DualAveraging.at(step_size, self.target.rate)
             self._go_on_with(step_size)
 
     @property
@@ -244,7 +252,7 @@ class Warmup:
         """What the window teaches if it ends here and has seen anything."""
         if not self.stretch.ends_window or self.window.moments is None:
             return None
-        apart, n_seen = self.window.has_chains_apart, self.window.moments.count
+        apart, n_seen = self.window.has_chains_apart, self.window.n_seen
         window = self.window if apart else self.window.as_one_chain()
         time, path, old = window.autocorrelation_time(), self.path, self.tuning.metric
         if path.adapts and (found := window.best_path()):
@@ -255,7 +263,11 @@ class Warmup:
             # Chains that do not meet are worth no more if they are thinned.
             steps = steps_per_draw(time * self.thinning, len(old.mu))
             steps = min(steps, self.steps_per_draw) if apart else steps
-        return Learned(window.estimate(old, self.white) if self.adapts_metric else old, path, steps)
+        target = self.target
+        if self.dual_averaging is not None and n_seen >= _ENOUGH_FOR_DIVERGENCES:
+            target = target.behind(self.window.n_unstable, n_seen / steps)
+        metric = window.estimate(old, self.white) if self.adapts_metric else old
+        return Learned(metric, path, target, steps)
 
     def _least_length(self, n_transitions: int) -> float:
         """What a window of so many transitions, of all chains, may shorten paths to.
@@ -275,7 +287,9 @@ class Warmup:
         if learned is not None:
             self.path, self.tuned_steps_per_draw = learned.path, learned.steps_per_draw
             self.tuning = duplicate(self.tuning, metric=learned.metric)
-            if self.adapts_metric and self.dual_averaging is not None:
+            changed = self.adapts_metric or learned.target != self.target
+            self.target = learned.target
+            if changed and self.dual_averaging is not None:
                 self.begin_at(self.dual_averaging.average)
             self.window = WarmupWindow()
         self.done += 1
@@ -320,7 +334,7 @@ def start_warmup(
     kind: MetricKind,
     factor: np.ndarray | None,
     step_size: float | None,
-    target_accept: float,
+    target: TargetAccept,
     curvature: float,
     fixed_steps: int | None,
     jitter: float,
@@ -339,6 +353,8 @@ def start_warmup(
         Kind of metric, and its factor if the user gave one.
     step_size, fixed_steps
         Step size and transitions for each draw; None to adapt them.
+    target
+        The acceptance rate to tune the step size to.
     jitter, path
         How step size and path vary from transition to transition.
     warmup_steps_per_draw
@@ -357,19 +373,14 @@ def start_warmup(
         steps_per_draw=steps,
         tuned_steps_per_draw=steps,
         schedule=warmup_schedule(n_tune, steps),
-        dual_averaging=None if step_size is not None else DualAveraging.at(first, target_accept),
+        dual_averaging=None if step_size is not None else DualAveraging.at(first, target.rate),
         adapts_metric=factor is None,
         adapts_steps=fixed_steps is None,
         thinning=thinning,
         white=white,
         path=path,
+        target=target,
     )
-
-
-def acceptance_rates(log_alpha: np.ndarray) -> np.ndarray:
-    """Acceptance probabilities; 0 where the ratio is NaN or +inf, as the kernel rejects those."""
-    finite = np.where(log_alpha < np.inf, log_alpha, -np.inf)
-    return np.exp(np.minimum(finite, 0.0))
 
 
 def steps_per_draw(transitions: float, size: int) -> int:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pymc_deer.adaptation import Warmup, acceptance_rates, observe
+from pymc_deer.acceptance import acceptance_rates
+from pymc_deer.adaptation import Warmup, observe
 from pymc_deer.backends.base import Solver
 from pymc_deer.duplicate import duplicate
 from pymc_deer.metric import Metric

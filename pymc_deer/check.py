@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_deer.adaptation import acceptance_rates
+from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver, WindowPlan
 from pymc_deer.backends.request import Tuning

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pymc_deer.acceptance import TargetAccept
 from pymc_deer.adaptation import DualAveraging, Stretch, Warmup
 from pymc_deer.attributes import phase_attrs, tuned_attrs
 from pymc_deer.backends.request import Tuning
@@ -27,7 +28,7 @@ from pymc_deer.warmup_window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 4
+_FORMAT = 5
 """To be raised when what is stored changes its meaning or its fields."""
 
 
@@ -125,6 +126,6 @@ def _unreadable(where: str) -> OptionError:
 _CLASSES = (
     *(Checkpoint, Settings, Calibration, Trial, Fingerprint),
     *(ChainRecord, Streams, Rows, BatchMeans, Warmup, Stretch, DualAveraging, Tuning, Metric),
-    *(PathLength, PathStatistics, WarmupWindow, Moments, Sample),
+    *(TargetAccept, PathLength, PathStatistics, WarmupWindow, Moments, Sample),
 )
 """Classes that a checkpoint is made of."""

@@ -30,8 +30,9 @@ class DeerHMC(DeerStep):
     model, rng, initial_point, compile_kwargs, blocked
         As in :class:`DeerMALA`.
     **options
-        Any other argument of :class:`DeerMALA`, with other defaults: `target_accept` 0.8, since the
-        optimum lies above MALA's and is flat; `step_size_jitter` 0.2, so that no frequency of the
+        Any other argument of :class:`DeerMALA`, with other defaults: ``target_accept="auto"`` is
+        0.8, since the optimum lies above MALA's and is flat, and where transitions of warm-up
+        diverge more, up to 0.95; `step_size_jitter` 0.2, so that no frequency of the
         posterior resonates with the paths; ``steps_per_draw="auto"`` takes 2 transitions for each
         draw of warm-up.
 

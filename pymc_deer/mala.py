@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from pymc.model import Model
 
-from pymc_deer.options import PYMC_ARGUMENTS, BackendName, Noise, Options
+from pymc_deer.options import PYMC_ARGUMENTS, Auto, BackendName, Noise, Options
 from pymc_deer.step import DeerStep
 
 
@@ -33,8 +33,8 @@ class DeerMALA(DeerStep):
         Share by which the step size of each transition is varied, uniformly either way; 0 by
         default: MALA's single leapfrog step resonates with nothing.
     target_accept
-        Acceptance rate that warm-up aims at. The default, 0.7, lies above the optimum of
-        sequential MALA, 0.574, because sweeps converge faster at smaller steps.
+        Acceptance rate that warm-up aims at. ``"auto"`` is 0.7, above the optimum of sequential
+        MALA, 0.574, because sweeps converge faster at smaller steps.
     metric
         Whitening, adapted in warm-up: ``"diag"``, ``"dense"``, ``"low_rank"`` (scales and the at
         most 32 directions that they cannot whiten), or ``"auto"``: dense up to 100 dimensions, low
@@ -126,7 +126,7 @@ class DeerMALA(DeerStep):
         backend: BackendName = "auto",
         step_size: float | None = None,
         step_size_jitter: float = 0.0,
-        target_accept: float = 0.7,
+        target_accept: float | Auto = "auto",
         metric: str | np.ndarray = "auto",
         jacobian: str = "auto",
         probes: int = 1,

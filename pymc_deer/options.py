@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Self, TypedDict, get_args
 
 import numpy as np
 
+from pymc_deer.acceptance import TargetAccept
 from pymc_deer.jacobian import RULES
 from pymc_deer.path_length import FIRST_LENGTH, MAX_STEPS, PathLength
 from pymc_deer.status import OptionError, invalid_option
@@ -35,7 +36,7 @@ class CommonArguments(TypedDict, total=False):
     backend: BackendName
     step_size: float | None
     step_size_jitter: float
-    target_accept: float
+    target_accept: float | Auto
     metric: str | np.ndarray
     jacobian: str
     probes: int
@@ -65,11 +66,13 @@ class Options:
     thinning: ClassVar[float] = 0.5
     # Sweeps and single steps hardly feel a curvature of 1.5.
     white: ClassVar[float] = 1.5
+    # Divergences cost single steps less than what would prevent them.
+    first_target: ClassVar[TargetAccept] = TargetAccept(0.7)
 
     backend: BackendName = "auto"
     step_size: float | None = None
     step_size_jitter: float = 0.0
-    target_accept: float = 0.7
+    target_accept: float | Auto = "auto"
     metric: str | np.ndarray = "auto"
     jacobian: str = "auto"
     probes: int = 1
@@ -88,7 +91,8 @@ class Options:
         for name in ("step_size", "curvature", "tol"):
             self._positive_or_none(name)
         self._number("step_size_jitter", "in [0, 1)", lambda v: 0 <= v < 1)
-        self._number("target_accept", "between 0 and 1", lambda v: 0 < v < 1)
+        if not _is_auto(self.target_accept):
+            self._number("target_accept", "'auto' or between 0 and 1", lambda v: 0 < v < 1)
         self._integer("probes", f"an integer from 1 to {MAX_PROBES}", MAX_PROBES)
         if self.max_sweeps is not None:
             # A window never takes more sweeps than it has transitions.
@@ -104,6 +108,13 @@ class Options:
     def path(self) -> PathLength:
         """The paths that warm-up begins with."""
         return PathLength()
+
+    @property
+    def target(self) -> TargetAccept:
+        """The acceptance rate that warm-up begins to aim at."""
+        if isinstance(self.target_accept, str):
+            return self.first_target
+        return TargetAccept(float(self.target_accept))
 
     @classmethod
     def from_arguments(cls, arguments: dict[str, Any], also: Sequence[str] = ()) -> Self:
@@ -193,9 +204,9 @@ class HMCOptions(Options):
     thinning: ClassVar[float] = 1.0
     # Paths go round a curvature of 3; a direction costs as much as the few steps that it saves.
     white: ClassVar[float] = 3.0
+    first_target: ClassVar[TargetAccept] = TargetAccept(0.8, adapts=True)
 
     step_size_jitter: float = 0.2
-    target_accept: float = 0.8
     n_leapfrog: int | Auto = "auto"
     path_length: float | None = None
 

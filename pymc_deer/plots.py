@@ -236,8 +236,9 @@ def plot_tuning(idata: DataTree, *, figsize: tuple[float, float] | None = None) 
     for ax, (name, label) in zip(axes, labels.items(), strict=True):
         _draw_chains(ax, stats[name], label, smoothed=_SMOOTHED.get(name, 1))
     axes[0].set_yscale("log")
-    target = json.loads(stats.attrs.get("deer_options", "{}")).get("target_accept")
-    if target is not None:
+    given = json.loads(stats.attrs.get("deer_options", "{}")).get("target_accept")
+    target = stats.attrs.get("deer_target_accept", given)
+    if isinstance(target, float):
         line = axes[1].axhline(target, color="black", linestyle="--", linewidth=1, label="target")
         axes[1].legend(handles=[line], fontsize="small", loc="lower right")
     axes[2].set_ylim(bottom=0)

@@ -79,7 +79,7 @@ def new_warmup(options: Options, density: Density, n_tune: int, curvature: float
         kind=metric_kind(options, density),
         factor=options.metric_factor(density.size),
         step_size=options.step_size,
-        target_accept=options.target_accept,
+        target=options.target,
         curvature=curvature,
         fixed_steps=None if options.steps_per_draw == "auto" else options.steps_per_draw,
         jitter=options.step_size_jitter,

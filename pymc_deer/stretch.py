@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_deer.adaptation import acceptance_rates
+from pymc_deer.acceptance import DIVERGENCE, acceptance_rates
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
@@ -15,9 +15,6 @@ from pymc_deer.batches import in_batches
 from pymc_deer.duplicate import duplicate
 from pymc_deer.memory import affordable_rows
 from pymc_deer.noise import Draw, Rows, Tape, draw_log_u, draw_normals, twin
-
-_DIVERGENCE = 1000.0
-"""Energy error from which a transition counts as divergent, as in PyMC and Stan."""
 
 _BATCH = 64
 """Draws whose coordinates are changed in one call, but for large ones."""
@@ -164,7 +161,7 @@ class SolvedStretch:
 
     @cached_property
     def _diverging(self) -> np.ndarray:
-        return self._nonfinite | (self._log_alpha < -_DIVERGENCE)
+        return self._nonfinite | (self._log_alpha < -DIVERGENCE)
 
     def divergence(self, i: int, before: np.ndarray) -> np.ndarray:
         """Where the first divergent transition of the i-th draw started, in x, shape (D,).

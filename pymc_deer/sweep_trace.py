@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pymc.model import Model, modelcontext
 
-from pymc_deer.adaptation import acceptance_rates
+from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import resolve_backend
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import TapedRequest

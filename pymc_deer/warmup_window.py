@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_deer.acceptance import count_unstable
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
 from pymc_deer.metric import Metric
@@ -36,6 +37,8 @@ class WarmupWindow:
         Of a ``low_rank`` metric, what is kept of the draws themselves.
     paths
         What transitions of different lengths show; None where nobody wants to know.
+    n_unstable
+        Transitions of all chains with too large an energy error.
     """
 
     moments: Moments | None = None
@@ -44,6 +47,12 @@ class WarmupWindow:
     count: int = 0
     sample: Sample | None = None
     paths: PathStatistics | None = None
+    n_unstable: int = 0
+
+    @property
+    def n_seen(self) -> int:
+        """Transitions of all chains."""
+        return 0 if self.moments is None else self.moments.count
 
     def extended(
         self, trajectories: Sequence[Trajectory], metric: Metric, batch: int
@@ -53,6 +62,7 @@ class WarmupWindow:
         Of every `batch` states of a chain there is a mean.
         """
         moments, sample, rows, n_seen = None, self.sample, [], 0
+        n_unstable = sum(count_unstable(trajectory.log_alpha) for trajectory in trajectories)
         for draws, dlogp in _pieces(trajectories):
             if metric.kind == "low_rank":
                 draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
@@ -65,7 +75,8 @@ class WarmupWindow:
         if self.moments is not None and moments is not None:
             moments = self.moments.merged(moments)
         states = rows[0] if len(rows) == 1 else np.concatenate(rows)
-        seen = duplicate(self, moments=moments, sample=sample)
+        unstable = self.n_unstable + n_unstable
+        seen = duplicate(self, moments=moments, sample=sample, n_unstable=unstable)
         while states.shape[1]:
             missing = batch - seen.count
             seen = seen._with_states(states[:, :missing])

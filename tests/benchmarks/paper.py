@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor
 
-from pymc_deer.adaptation import acceptance_rates
+from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.request import TapedRequest, Tuning

@@ -18,7 +18,7 @@ import pymc as pm
 from arviz_stats.base import array_stats
 
 from pymc_deer import DeerHMC
-from pymc_deer.adaptation import acceptance_rates
+from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver, WindowPlan
 from pymc_deer.backends.request import Tuning

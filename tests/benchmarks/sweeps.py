@@ -17,7 +17,7 @@ from itertools import chain
 import numpy as np
 
 from pymc_deer import DeerHMC
-from pymc_deer.adaptation import acceptance_rates
+from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.request import Tuning

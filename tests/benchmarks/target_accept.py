@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from arviz_stats.base import array_stats
 
-from pymc_deer.adaptation import acceptance_rates
+from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver, WindowPlan
 from pymc_deer.examples import breast_cancer, correlated_logistic, eight_schools, radon

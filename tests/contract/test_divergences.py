@@ -12,8 +12,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pymc.stats.convergence import WarningType
 
+import pymc_deer
 from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.chain import Chain
+from pymc_deer.examples import eight_schools
 from pymc_deer.step import DeerStep
 from tests.support import BACKENDS, SAMPLERS, SLOW_ON_NUMBA, sample
 from tests.zoo import funnel
@@ -152,6 +154,37 @@ def test_leaving_the_support_of_a_potential_is_a_divergence(sampler: type[DeerSt
         if stats["diverging"]:
             assert stats["warning"].divergence_point_source["x"] <= 0.5
     assert 10 < sum(s["diverging"] for s in found) < 150
+
+
+def together(model: pm.Model, **options: Any) -> Any:
+    return pymc_deer.sample(
+        300, model=model, chains=4, cores=1, random_seed=3, quiet=True, backend="jax", **options
+    )
+
+
+def test_warmup_aims_higher_where_transitions_diverge() -> None:
+    """Unless the rate is given; with steps so much shorter that hardly any draw diverges."""
+    model = eight_schools()
+    fixed, raised = together(model, target_accept=0.6), together(model)
+    found = [idata["sample_stats"] for idata in (fixed, raised)]
+    rates = [stats.attrs["deer_target_accept"] for stats in found]
+    assert rates[0] == 0.6
+    assert 0.82 < rates[1] <= 0.95
+    for stats, rate in zip(found, rates, strict=True):
+        assert float(stats["acceptance_rate"].mean()) == pytest.approx(rate, abs=0.06)
+    n_fixed, n_raised = (int(stats["diverging"].sum()) for stats in found)
+    assert n_fixed > 20
+    assert n_raised < n_fixed / 10
+
+
+def test_walls_do_not_shorten_steps() -> None:
+    """Where the density is 0 beyond one, shorter steps meet it as well."""
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Potential("wall", pt.switch(x > 0.5, -np.inf, 0.0))
+    stats = together(model)["sample_stats"]
+    assert int(stats["diverging"].sum()) > 50
+    assert stats.attrs["deer_target_accept"] == 0.8
 
 
 def test_pymc_says_how_many(caplog: pytest.LogCaptureFixture) -> None:

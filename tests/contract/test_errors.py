@@ -652,7 +652,7 @@ def test_every_argument_of_pm_sample_is_taken_or_answered() -> None:
 
 def test_another_message_would_be_noticed() -> None:
     row = rows()["`target_accept` outside (0, 1)"]
-    right = "DeerHMC(target_accept=2): target_accept must be between 0 and 1."
+    right = "DeerHMC(target_accept=2): target_accept must be 'auto' or between 0 and 1."
     assert re.search(row.pattern(DeerHMC), right)
     for other in (
         right.replace("HMC", "MALA"),

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from pymc_deer.acceptance import TargetAccept
 from pymc_deer.adaptation import (
     DualAveraging,
     Warmup,
-    acceptance_rates,
     observe,
     start_warmup,
     steps_per_draw,
@@ -17,6 +17,7 @@ from pymc_deer.adaptation import (
 )
 from pymc_deer.metric import Metric, identity_metric
 from pymc_deer.path_length import FIRST_LENGTH, PathLength
+from pymc_deer.warmup_window import WarmupWindow
 from tests.support import autoregressive, trajectory
 
 SIZE = 3
@@ -82,17 +83,12 @@ def test_all_steps_of_a_draw_fit_in_memory() -> None:
     assert steps_per_draw(1e6, 2_000_000) == 8
 
 
-def test_acceptance_rates_count_non_finite_ratios_as_rejections() -> None:
-    log_alpha = np.array([0.5, 0.0, -1.0, -np.inf, np.inf, np.nan])
-    assert_allclose(acceptance_rates(log_alpha), [1.0, 1.0, np.exp(-1.0), 0.0, 0.0, 0.0])
-
-
 def new_warmup(n_tune: int = 100, **changes) -> Warmup:
     options = {
         "kind": "diag",
         "factor": None,
         "step_size": None,
-        "target_accept": 0.7,
+        "target": TargetAccept(0.7),
         "curvature": 1.5,
         "fixed_steps": None,
         "jitter": 0.0,
@@ -104,8 +100,11 @@ def new_warmup(n_tune: int = 100, **changes) -> Warmup:
     return start_warmup(SIZE, n_tune, **(options | changes))
 
 
-def drive(warmup: Warmup, seed: int = 0) -> list[float]:
-    """Feed a warm-up with draws of N(0, 3^2) at acceptance exp(-step size); step sizes used."""
+def drive(warmup: Warmup, seed: int = 0, divergences: float = 0.0) -> list[float]:
+    """Feed a warm-up with draws of N(0, 3^2) at acceptance exp(-step size); step sizes used.
+
+    The share that diverges is that many times the fourth power of the step size.
+    """
     rng = np.random.default_rng(seed)
     used = []
     while warmup.draws_to_boundary:
@@ -114,6 +113,7 @@ def drive(warmup: Warmup, seed: int = 0) -> list[float]:
         scales = warmup.tuning.metric.factor
         x = rng.normal(0.0, 3.0, (rows, SIZE))
         log_alpha = np.full(rows, -warmup.tuning.step_size)
+        log_alpha[: int(rows * divergences * warmup.tuning.step_size**4)] = -2000.0
         used.append(warmup.tuning.step_size)
         z = (x - warmup.tuning.metric.mu) / scales
         observe([warmup], [trajectory(z, -x / 9 * scales, log_alpha)], n)
@@ -251,7 +251,7 @@ def drive_paths(warmup: Warmup, seed: int = 0) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("first", [FIRST_LENGTH, 0.4, 6.0])
 def test_warmup_finds_the_path_length(first: float) -> None:
     path, factor = PathLength(None, first, adapts=True), np.full(SIZE, SPREAD)
-    warmup = new_warmup(1500, path=path, jitter=0.2, target_accept=0.8, factor=factor)
+    warmup = new_warmup(1500, path=path, jitter=0.2, target=TargetAccept(0.8), factor=factor)
     asked = drive_paths(warmup)
     warmup.finish()
     assert warmup.path.adapts
@@ -282,7 +282,7 @@ def lengths_of_windows(warmup: Warmup) -> np.ndarray:
 
 
 def test_windows_that_have_seen_little_do_not_shorten_paths() -> None:
-    warmup = new_warmup(1500, path=ADAPTIVE, target_accept=0.8)
+    warmup = new_warmup(1500, path=ADAPTIVE, target=TargetAccept(0.8))
     seen = np.cumsum([s.n_draws * s.learns_metric for s in warmup.schedule])
     of_windows = np.diff(seen[[s.ends_window for s in warmup.schedule]], prepend=0)
     early = of_windows * warmup.steps_per_draw < 1000
@@ -293,14 +293,14 @@ def test_windows_that_have_seen_little_do_not_shorten_paths() -> None:
 
 
 def test_the_last_window_may_shorten_paths_whatever_it_has_seen() -> None:
-    lengths = lengths_of_windows(new_warmup(60, path=ADAPTIVE, target_accept=0.8))
+    lengths = lengths_of_windows(new_warmup(60, path=ADAPTIVE, target=TargetAccept(0.8)))
     assert len(lengths) > 1
     assert (lengths[:-1] >= FIRST_LENGTH).all()
     assert lengths[-1] < 0.7 * FIRST_LENGTH
 
 
 def test_path_length_is_in_units_of_the_new_metric() -> None:
-    warmup = new_warmup(1500, path=ADAPTIVE, jitter=0.2, target_accept=0.8)
+    warmup = new_warmup(1500, path=ADAPTIVE, jitter=0.2, target=TargetAccept(0.8))
     drive_paths(warmup)
     warmup.finish()
     assert_allclose(warmup.tuning.metric.factor, SPREAD, rtol=0.15)
@@ -331,7 +331,89 @@ def test_paths_that_the_user_fixed_stay(path: PathLength) -> None:
 
 def test_transitions_a_draw_follow_from_the_path_found() -> None:
     """Paths of the best length leave little correlation: a transition is enough for a draw."""
-    warmup = new_warmup(1500, path=ADAPTIVE, jitter=0.2, target_accept=0.8)
+    warmup = new_warmup(1500, path=ADAPTIVE, jitter=0.2, target=TargetAccept(0.8))
     drive_paths(warmup)
     warmup.finish()
     assert warmup.steps_per_draw == 1
+
+
+ADAPTIVE_TARGET = TargetAccept(0.8, adapts=True)
+
+
+def test_divergences_raise_the_acceptance_rate() -> None:
+    warmup = new_warmup(1500, target=ADAPTIVE_TARGET)
+    drive(warmup, divergences=3.0)
+    warmup.finish()
+    assert 0.85 < warmup.target.rate < 0.95
+    assert np.exp(-warmup.tuning.step_size) == pytest.approx(warmup.target.rate, abs=0.02)
+
+
+def test_chains_that_learn_together_aim_at_one_rate() -> None:
+    """Whichever of them has diverged."""
+    warmups, rng = (
+        [new_warmup(1500, target=ADAPTIVE_TARGET) for _ in range(3)],
+        np.random.default_rng(0),
+    )
+    while n := warmups[0].draws_to_boundary:
+        rows = n * warmups[0].steps_per_draw
+        trajectories = []
+        for chain, warmup in enumerate(warmups):
+            z = rng.normal(size=(rows, SIZE))
+            log_alpha = np.full(rows, -warmup.tuning.step_size)
+            log_alpha[:2] = -2000.0 if chain == 1 else log_alpha[0]
+            trajectories.append(trajectory(z, -z, log_alpha))
+        observe(warmups, trajectories, n)
+    assert len({warmup.target for warmup in warmups}) == 1
+    assert warmups[0].target.rate > 0.85
+
+
+def test_early_windows_do_not_raise_the_acceptance_rate() -> None:
+    """Their metric is that of the few transitions before them."""
+    warmup, rng, rates = new_warmup(1500, target=ADAPTIVE_TARGET), np.random.default_rng(0), []
+    while warmup.draws_to_boundary and warmup.window.n_seen < 500:
+        n = warmup.draws_to_boundary
+        z = rng.normal(size=(n * warmup.steps_per_draw, SIZE))
+        ends = warmup.stretch.ends_window
+        observe([warmup], [trajectory(z, -z, -2000.0)], n)
+        rates += [warmup.target.rate] if ends else []
+    assert len(rates) >= 3
+    assert set(rates) == {0.8}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"target": TargetAccept(0.8)}, {"target": ADAPTIVE_TARGET, "step_size": 0.3}],
+    ids=["rate", "step size"],
+)
+def test_where_the_user_fixed_it_divergences_change_nothing(options: dict) -> None:
+    warmup = new_warmup(1500, **options)
+    drive(warmup, divergences=10.0)
+    warmup.finish()
+    assert warmup.target == options["target"]
+    assert "step_size" not in options or warmup.tuning.step_size == 0.3
+
+
+def test_a_raised_rate_begins_the_average_anew_with_a_metric_that_stays() -> None:
+    factor = np.full(SIZE, 3.0)
+    warmup = new_warmup(1500, target=ADAPTIVE_TARGET, factor=factor)
+    drive(warmup, divergences=3.0)
+    warmup.finish()
+    assert warmup.tuning.metric.factor is factor
+    assert warmup.target.rate > 0.85
+    assert np.exp(-warmup.tuning.step_size) == pytest.approx(warmup.target.rate, abs=0.03)
+
+
+def test_divergences_count_by_the_draws_they_would_be_seen_in() -> None:
+    z = np.random.default_rng(0).normal(size=(1000, SIZE))
+    log_alpha = np.where(np.arange(1000) < 1, -2000.0, -0.2)
+    rejected = []
+    for steps in (1, 20):
+        warmup = new_warmup(1500, target=ADAPTIVE_TARGET, fixed_steps=steps)
+        metric = warmup.tuning.metric
+        warmup.window = WarmupWindow().extended([trajectory(z, -z, log_alpha)], metric, 1000)
+        warmup.done = next(i for i, s in enumerate(warmup.schedule) if s.ends_window)
+        learned = warmup.learn()
+        assert learned is not None
+        rejected.append(1.0 - learned.target.rate)
+    assert rejected[1] == pytest.approx(rejected[0] * 20**-0.3)
+    assert rejected[0] < 0.15

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from pymc_deer.acceptance import TargetAccept
 from pymc_deer.options import (
     MAX_PROBES,
     MAX_STEPS_PER_DRAW,
@@ -57,6 +58,7 @@ GOOD: list[tuple[str, Any]] = [
     ("step_size", 1),
     ("step_size", np.float32(0.5)),
     ("target_accept", 0.574),
+    ("target_accept", "auto"),
     ("step_size_jitter", 0.0),
     ("step_size_jitter", 0.3),
     ("metric", "dense"),
@@ -121,6 +123,19 @@ def test_number_of_steps_and_path_length_exclude_each_other() -> None:
 )
 def test_paths_that_options_mean(options: Options, path: PathLength) -> None:
     assert options.path == path
+
+
+@pytest.mark.parametrize(
+    ("options", "target"),
+    [
+        (Options(), TargetAccept(0.7)),
+        (HMCOptions(), TargetAccept(0.8, adapts=True)),
+        (HMCOptions(target_accept=np.float32(0.5)), TargetAccept(0.5)),
+    ],
+    ids=["MALA", "HMC", "given"],
+)
+def test_acceptance_rates_that_options_mean(options: Options, target: TargetAccept) -> None:
+    assert options.target == target
 
 
 def test_error_is_also_a_value_error() -> None:

@@ -198,13 +198,28 @@ def test_the_choice_of_windows_is_shown(window: int, panels: int) -> None:
     assert_array_equal(drawn["given up: too slow"][0], [1024, 1024])
 
 
+@pytest.mark.parametrize(
+    ("attrs", "target"),
+    [
+        ({"deer_options": json.dumps({"target_accept": 0.65})}, 0.65),
+        ({"deer_options": json.dumps({"target_accept": "auto"}), "deer_target_accept": 0.9}, 0.9),
+        ({"deer_options": json.dumps({"target_accept": "auto"})}, None),
+        ({}, None),
+    ],
+    ids=["given", "tuned", "not known", "of another program"],
+)
+def test_tuning_shows_the_acceptance_rate_aimed_at(attrs: dict, target: float | None) -> None:
+    drawn = lines(plot_tuning(idata(**attrs)), 1)
+    assert ("target" in drawn) == (target is not None)
+    if target is not None:
+        assert_array_equal(drawn["target"][1], [target, target])
+
+
 def test_tuning_shows_warmup_alone() -> None:
-    options = json.dumps({"target_accept": 0.65})
-    data = idata(deer_options=options)
+    data = idata()
     warmup = data["warmup_sample_stats"].dataset
     figure, draws = plot_tuning(data), np.arange(-TUNE, 0)
     drawn = [lines(figure, panel) for panel in range(3)]
-    assert_array_equal(drawn[1].pop("target")[1], [0.65, 0.65])
     for panel, name in ((0, "step_size"), (2, "curvature")):
         assert_chains(drawn[panel], warmup[name].values, draws)
     rates = warmup["acceptance_rate"].values

@@ -56,6 +56,16 @@ def test_cutting_a_stretch_changes_nothing(kind: MetricKind) -> None:
     assert whole.autocorrelation_time() == pytest.approx(cut.autocorrelation_time())
 
 
+def test_transitions_that_diverge_are_counted_in_all_stretches_of_all_chains() -> None:
+    z, window = np.zeros((4, SIZE)), WarmupWindow()
+    for n_unstable in (1, 0, 2):
+        log_alpha = np.array([0.0, -np.inf, *[-2000.0] * n_unstable, *[-1.0] * (2 - n_unstable)])
+        moves = [trajectory(z, -z, log_alpha), trajectory(z, -z, -3000.0)]
+        window = window.extended(moves, identity_metric("diag", SIZE), 4)
+    assert window.n_unstable == 1 + 0 + 2 + 3 * 4
+    assert window.n_seen == 3 * 2 * 4
+
+
 def rotated(n: int, seed: int = 3) -> Trajectory:
     """Paths of one to three steps, each chosen at random, that turn a normal and its momentum."""
     rng = np.random.default_rng(seed)
