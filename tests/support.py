@@ -9,11 +9,16 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.aliasing import add_supervisor_to_fgraph
+from pytensor.compile.io import In
+from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from xarray import DataTree
 
 from pymc_deer import DeerHMC, DeerMALA
+from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.step import DeerStep
@@ -113,6 +118,16 @@ def piece(whole: Trajectory, rows: slice) -> Trajectory:
     assert whole.stride == 1
     arrays = {k: v[rows] for k, v in vars(whole).items() if isinstance(v, np.ndarray)}
     return replace(whole, **arrays)
+
+
+def graph_for_numba(
+    inputs: list[Any], outputs: list[Any], mode: Mode = NUMBA_MODE
+) -> FunctionGraph:
+    """The graph as Numba gets it in that mode."""
+    graph = FunctionGraph(inputs, outputs, clone=True)
+    add_supervisor_to_fgraph(graph, [In(x) for x in graph.inputs])
+    mode.optimizer.rewrite(graph)
+    return graph
 
 
 def calls_variants(function: Any, name: str) -> bool:

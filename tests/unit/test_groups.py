@@ -7,14 +7,13 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
-from pytensor.compile.aliasing import add_supervisor_to_fgraph
-from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
 
 import pymc_deer.groups_numba  # noqa: F401
 from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.groups import GroupSums, GroupValues
+from tests.support import graph_for_numba
 
 N, SHAPE = 40, (5, 3)
 _rng = np.random.default_rng(0)
@@ -37,10 +36,7 @@ def variables(dtype: str = "float64") -> list[Any]:
 
 def for_numba(inputs: list[Any], outputs: list[Any]) -> FunctionGraph:
     """The graph as Numba gets it, but for what is computed in place."""
-    graph = FunctionGraph(inputs, outputs, clone=True)
-    add_supervisor_to_fgraph(graph, [In(x) for x in graph.inputs])
-    NUMBA_MODE.excluding("inplace").optimizer.rewrite(graph)
-    return graph
+    return graph_for_numba(inputs, outputs, NUMBA_MODE.excluding("inplace"))
 
 
 def results(graph: FunctionGraph) -> list[np.ndarray]:

@@ -9,10 +9,7 @@ import pytensor.tensor as pt
 import pytest
 from numba.core import event
 from numpy.testing import assert_allclose
-from pytensor.compile.aliasing import add_supervisor_to_fgraph
-from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
-from pytensor.graph.fg import FunctionGraph
 from pytensor.link.numba import cache
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.basic import Alloc
@@ -34,6 +31,7 @@ from pymc_deer.scan import AffineScan
 from pymc_deer.shuffle import Shuffle
 from pymc_deer.sweep import Evaluation, Kernel, SweepSpec, build_sweep
 from pymc_deer.vector_loop import VectorLoop
+from tests.support import graph_for_numba
 
 X = np.random.default_rng(0).normal(size=(4, 3))
 Y = np.random.default_rng(1).normal(size=(3, 5))
@@ -41,9 +39,7 @@ Y = np.random.default_rng(1).normal(size=(3, 5))
 
 def rewritten(inputs: list[Any], outputs: list[Any]) -> Any:
     """The graph as Numba gets it, run by Python."""
-    graph = FunctionGraph(inputs, outputs, clone=True)
-    add_supervisor_to_fgraph(graph, [In(x) for x in graph.inputs])
-    NUMBA_MODE.optimizer.rewrite(graph)
+    graph = graph_for_numba(inputs, outputs)
     return pytensor.function(graph.inputs, graph.outputs, mode=Mode("vm", None))
 
 
