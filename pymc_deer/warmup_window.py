@@ -61,22 +61,21 @@ class WarmupWindow:
 
         Of every `batch` states of a chain there is a mean.
         """
-        moments, sample, rows, n_seen = None, self.sample, [], 0
-        n_unstable = sum(count_unstable(trajectory.log_alpha) for trajectory in trajectories)
+        moments, sample, rows, n_chains = None, self.sample, [], 0
+        n_unstable = self.n_unstable + sum(count_unstable(t.log_alpha) for t in trajectories)
         for draws, dlogp in _pieces(trajectories):
             if metric.kind == "low_rank":
                 draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
                 sample = Sample.empty(draws.shape[2]) if sample is None else sample
-                sample = sample.extended(draws, dlogp, first_chain=n_seen)
+                sample = sample.extended(draws, dlogp, first_chain=n_chains)
             piece = Moments.of(draws, dlogp, metric.kind)
             moments = piece if moments is None else moments.beside(piece)
             rows.append(watched(draws))
-            n_seen += len(draws)
+            n_chains += len(draws)
         if self.moments is not None and moments is not None:
             moments = self.moments.merged(moments)
         states = rows[0] if len(rows) == 1 else np.concatenate(rows)
-        unstable = self.n_unstable + n_unstable
-        seen = duplicate(self, moments=moments, sample=sample, n_unstable=unstable)
+        seen = duplicate(self, moments=moments, sample=sample, n_unstable=n_unstable)
         while states.shape[1]:
             missing = batch - seen.count
             seen = seen._with_states(states[:, :missing])
