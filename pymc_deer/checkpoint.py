@@ -28,7 +28,7 @@ from pymc_deer.warmup_window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 5
+_FORMAT = 6
 """To be raised when what is stored changes its meaning or its fields."""
 
 

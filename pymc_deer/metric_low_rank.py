@@ -34,40 +34,54 @@ Gaussian the noise of A and of B cancels, so that more would only hide strong co
 
 @dataclass(frozen=True)
 class Sample:
-    """Evenly spaced draws and gradients of a warm-up window, at most so many; both (n, D) in x.
+    """Evenly spaced draws and gradients of a warm-up window, in x, and the chain of each.
 
-    Beside them the chain of each, (n,). When it is full every other row is dropped, and from then
-    on taken.
+    They are at most so many: when it is full every other row is dropped, and from then on taken.
+
+    Attributes
+    ----------
+    parts
+        Draws (n, D), gradients (n, D) and chains (n,) of the parts of the window, in their order.
+    stride
+        Of how many rows one is taken.
+    seen
+        Rows of the window.
     """
 
-    draws: np.ndarray
-    dlogp: np.ndarray
-    chains: np.ndarray
+    parts: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...] = ()
     stride: int = 1
     seen: int = 0
-
-    @classmethod
-    def empty(cls, size: int) -> "Sample":
-        return cls(np.empty((0, size)), np.empty((0, size)), np.empty(0, int))
 
     def extended(self, draws: np.ndarray, dlogp: np.ndarray, first_chain: int = 0) -> "Sample":
         """With the rows that follow, both (C, n, D), of chains from the given one on."""
         n_chains, n, size = draws.shape
         chains = np.repeat(np.arange(first_chain, first_chain + n_chains), n)
         rows = slice(-self.seen % self.stride, None, self.stride)
-        kept = [
-            np.concatenate([self.draws, draws.reshape(-1, size)[rows]]),
-            np.concatenate([self.dlogp, dlogp.reshape(-1, size)[rows]]),
-            np.concatenate([self.chains, chains[rows]]),
-        ]
-        stride, limit = self.stride, _limit(size)
-        while len(kept[0]) > limit:
-            kept, stride = [array[::2] for array in kept], 2 * stride
-        return Sample(kept[0], kept[1], kept[2], stride, self.seen + n_chains * n)
+        part = _rows((draws.reshape(-1, size), dlogp.reshape(-1, size), chains), rows)
+        sample = Sample((*self.parts, part), self.stride, self.seen + n_chains * n)
+        while sum(len(chains) for *_, chains in sample.parts) > _limit(size):
+            half = _rows(sample.together, slice(None, None, 2))
+            sample = Sample((half,), 2 * sample.stride, sample.seen)
+        return sample
+
+    @property
+    def together(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All draws, gradients and chains, as copies."""
+        draws, dlogp, chains = (np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
+        return draws, dlogp, chains
 
     def as_one_chain(self) -> "Sample":
         """The same draws, whichever chain made them."""
-        return replace(self, chains=np.zeros_like(self.chains))
+        draws, dlogp, chains = self.together
+        return replace(self, parts=((draws, dlogp, np.zeros_like(chains)),))
+
+
+def _rows(
+    arrays: tuple[np.ndarray, np.ndarray, np.ndarray], rows: slice
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """These rows alone, which hold no memory of others."""
+    draws, dlogp, chains = (np.ascontiguousarray(array[rows]) for array in arrays)
+    return draws, dlogp, chains
 
 
 def _limit(size: int) -> int:
@@ -90,16 +104,20 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     """
     mu = np.where(np.isfinite(moments.z_mean), moments.z_mean, old.mu)
     scales = old.factor * relative_scale(moments, old.factor)
-    finite = np.isfinite(sample.dlogp).all(axis=1) & np.isfinite(sample.draws).all(axis=1)
-    chains = sample.chains[finite]
-    draws = _centred(sample.draws[finite] / scales, chains)
-    dlogp = _centred(sample.dlogp[finite] * scales, chains)
+    draws, dlogp, chains = sample.together
+    finite = np.isfinite(dlogp).all(axis=1) & np.isfinite(draws).all(axis=1)
+    if not finite.all():
+        draws, dlogp, chains = draws[finite], dlogp[finite], chains[finite]
+    _centre(draws, chains)
+    _centre(dlogp, chains)
+    draws /= scales
+    dlogp *= scales
     size = draws.shape[1]
     if not (draws.any() and dlogp.any()):
         return Metric(mu, scales, np.zeros((size, 0)), np.zeros(0))
 
     basis, _ = np.linalg.qr(np.hstack([_leading(draws), _leading(dlogp)]))
-    spread = float(np.sqrt(np.mean(draws**2) * np.mean(dlogp**2)))
+    spread = float(np.sqrt(np.vdot(draws, draws) * np.vdot(dlogp, dlogp)) / draws.size)
     mean = geometric_mean_with_inverse(
         _regularised(draws @ basis, spread), _regularised(dlogp @ basis, spread)
     )
@@ -118,19 +136,29 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     return Metric(mu, scales, directions, weights)
 
 
-def _centred(rows: np.ndarray, chains: np.ndarray) -> np.ndarray:
-    """Rows, (n, D), less the mean of those of their chain."""
-    centred = np.empty_like(rows)
+def _centre(rows: np.ndarray, chains: np.ndarray) -> None:
+    """Take from rows, (n, D), the mean of those of their chain, in place: they are large."""
     for chain in np.unique(chains):
-        mine = rows[chains == chain]
-        # The mean of equal numbers is off by roundings.
-        centred[chains == chain] = np.where(np.ptp(mine, axis=0) > 0, mine - mine.mean(axis=0), 0.0)
-    return centred
+        mine = chains == chain
+        shifted = rows[mine]
+        # Numbers that are equal become 0, which their mean would miss by roundings.
+        shifted -= shifted[0].copy()
+        shifted -= shifted.mean(axis=0)
+        rows[mine] = shifted
 
 
 def _leading(rows: np.ndarray) -> np.ndarray:
-    """The directions of largest variance, shape (D, at most MAX_RANK)."""
-    return np.linalg.svd(rows, full_matrices=False)[2][:MAX_RANK].T
+    """The directions of largest variance, at most MAX_RANK as columns, of any length each.
+
+    By the eigenvectors of the smaller of the two matrices of inner products. That takes a tenth of
+    the time of a singular value decomposition of 512 rows of 10,000 numbers. What it loses, the
+    directions whose deviations are below 1e-7 of the largest, would not be among those kept.
+    """
+    wide = len(rows) < rows.shape[1]
+    values, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
+    found = values > len(values) * np.finfo(float).eps * values[-1]
+    leading = vectors[:, found][:, -MAX_RANK:]
+    return rows.T @ leading if wide else leading
 
 
 def _regularised(rows: np.ndarray, spread: float) -> np.ndarray:

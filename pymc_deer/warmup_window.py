@@ -66,8 +66,7 @@ class WarmupWindow:
         for draws, dlogp in _pieces(trajectories):
             if metric.kind == "low_rank":
                 draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
-                sample = Sample.empty(draws.shape[2]) if sample is None else sample
-                sample = sample.extended(draws, dlogp, first_chain=n_chains)
+                sample = (sample or Sample()).extended(draws, dlogp, first_chain=n_chains)
             piece = Moments.of(draws, dlogp, metric.kind)
             moments = piece if moments is None else moments.beside(piece)
             rows.append(watched(draws))

@@ -17,7 +17,7 @@ def estimated(covariance: np.ndarray, n: int = 5000, rounds: int = 2) -> Metric:
     x = np.random.default_rng(0).multivariate_normal(np.ones(size), covariance, n)
     dlogp = -np.linalg.solve(covariance, (x - 1.0).T).T
     metric = identity_metric("low_rank", size)
-    sample = Sample.empty(size).extended(x[None], dlogp[None])
+    sample = Sample().extended(x[None], dlogp[None])
     for _ in range(rounds):
         metric = estimate_low_rank(
             Moments.of(x[None], dlogp[None], "low_rank"), sample, metric, 1.5
@@ -81,7 +81,7 @@ def test_still_and_non_finite_draws_leave_a_usable_metric() -> None:
     dlogp[3, 1] = np.nan
     old = Metric(np.zeros(5), np.full(5, 2.0), np.zeros((5, 0)), np.zeros(0))
     moments = Moments.of(x[None], dlogp[None], "low_rank")
-    metric = estimate_low_rank(moments, Sample.empty(5).extended(x[None], dlogp[None]), old, 1.5)
+    metric = estimate_low_rank(moments, Sample().extended(x[None], dlogp[None]), old, 1.5)
     assert all(np.isfinite(array).all() for array in metric.arrays)
     assert metric.factor[2] == pytest.approx(2.0, rel=0.5)
 
@@ -96,7 +96,7 @@ def test_the_distance_between_modes_is_no_direction() -> None:
     found = []
     for apart in (0.0, 1000.0):
         x = z + apart * np.random.default_rng(4).normal(size=(4, 1, SIZE))
-        sample = Sample.empty(SIZE)
+        sample = Sample()
         for first in range(4):
             sample = sample.extended(x[[first]], dlogp[[first]], first_chain=first)
         moments = Moments.of(x, dlogp, "low_rank")
@@ -109,10 +109,11 @@ def test_the_distance_between_modes_is_no_direction() -> None:
 def test_sample_is_evenly_spaced_however_it_is_fed() -> None:
     rows = np.arange(10_000.0)[:, None]
     for cuts in ([], [1, 2, 700, 705, 9000]):
-        sample = Sample.empty(1)
+        sample = Sample()
         for piece in np.split(rows, cuts):
             sample = sample.extended(piece[None], -piece[None])
-        assert 256 <= len(sample.draws) <= 512
-        assert set(np.diff(sample.draws[:, 0])) == {sample.stride}
-        assert_array_equal(sample.dlogp, -sample.draws)
+        draws, dlogp, _ = sample.together
+        assert 256 <= len(draws) <= 512
+        assert set(np.diff(draws[:, 0])) == {sample.stride}
+        assert_array_equal(dlogp, -draws)
         assert sample.seen == 10_000
