@@ -338,6 +338,7 @@ def start_warmup(
     curvature: float,
     fixed_steps: int | None,
     jitter: float,
+    small_steps: float,
     path: PathLength,
     warmup_steps_per_draw: int,
     thinning: float,
@@ -355,7 +356,7 @@ def start_warmup(
         Step size and transitions for each draw; None to adapt them.
     target
         The acceptance rate to tune the step size to.
-    jitter, path
+    jitter, small_steps, path
         How step size and path vary from transition to transition.
     warmup_steps_per_draw
         Transitions for each recorded draw of warm-up if `fixed_steps` is None.
@@ -369,7 +370,7 @@ def start_warmup(
     steps = fixed_steps or steps_per_draw(warmup_steps_per_draw, size)
     lengths = path.lengths(first, learning=True)
     return Warmup(
-        tuning=Tuning(first, curvature, metric, jitter, lengths),
+        tuning=Tuning(first, curvature, metric, jitter, lengths, small_steps),
         steps_per_draw=steps,
         tuned_steps_per_draw=steps,
         schedule=warmup_schedule(n_tune, steps),

@@ -33,7 +33,8 @@ class DeerHMC(DeerStep):
         Any other argument of :class:`DeerMALA`, with other defaults: ``target_accept="auto"`` is
         0.8, since the optimum lies above MALA's and is flat, and where transitions of warm-up
         diverge more, up to 0.95; `step_size_jitter` 0.2, so that no frequency of the
-        posterior resonates with the paths; ``steps_per_draw="auto"`` takes 2 transitions for each
+        posterior resonates with the paths; `small_steps` 0.05, so that no chain stays for long in a
+        place too narrow for the others; ``steps_per_draw="auto"`` takes 2 transitions for each
         draw of warm-up.
 
     Raises

@@ -32,6 +32,10 @@ class DeerMALA(DeerStep):
     step_size_jitter
         Share by which the step size of each transition is varied, uniformly either way; 0 by
         default: MALA's single leapfrog step resonates with nothing.
+    small_steps
+        Share of the transitions that take a smaller step size instead, down to a tenth (uniform
+        on a log scale), with which a chain gets out of places too narrow for the tuned one. 0 by
+        default.
     target_accept
         Acceptance rate that warm-up aims at. ``"auto"`` is 0.7, above the optimum of sequential
         MALA, 0.574, because sweeps converge faster at smaller steps.
@@ -126,6 +130,7 @@ class DeerMALA(DeerStep):
         backend: BackendName = "auto",
         step_size: float | None = None,
         step_size_jitter: float = 0.0,
+        small_steps: float = 0.0,
         target_accept: float | Auto = "auto",
         metric: str | np.ndarray = "auto",
         jacobian: str = "auto",
@@ -149,6 +154,7 @@ class DeerMALA(DeerStep):
                 "backend": backend,
                 "step_size": step_size,
                 "step_size_jitter": step_size_jitter,
+                "small_steps": small_steps,
                 "target_accept": target_accept,
                 "metric": metric,
                 "jacobian": jacobian,

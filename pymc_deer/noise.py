@@ -138,6 +138,25 @@ class Tape:
         return np.full(len(self), step_size) if self.scale is None else step_size * self.scale
 
 
+_SMALLEST_STEP = 0.1
+"""Of the step size, where it is smaller than usual."""
+
+
+def step_scales(shares: np.ndarray, jitter: float, small_steps: float) -> np.ndarray:
+    """What transitions' step sizes are multiplied by, from uniform numbers in [0, 1), shape (n,).
+
+    A share `small_steps` of them by numbers from 1/10 to 1 with uniform logarithms; the others by
+    numbers uniform within `jitter` of 1.
+    """
+    if not small_steps:
+        return 1.0 + jitter * (2.0 * shares - 1.0)
+    others = (shares - small_steps) / (1.0 - small_steps)
+    scales = 1.0 + jitter * (2.0 * others - 1.0)
+    is_small = others < 0
+    scales[is_small] = _SMALLEST_STEP ** (shares[is_small] / small_steps)
+    return scales
+
+
 def draw_normals(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
     """The next n rows of momenta, shape (n, D)."""
     return rng.standard_normal((n, size))

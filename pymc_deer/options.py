@@ -36,6 +36,7 @@ class CommonArguments(TypedDict, total=False):
     backend: BackendName
     step_size: float | None
     step_size_jitter: float
+    small_steps: float
     target_accept: float | Auto
     metric: str | np.ndarray
     jacobian: str
@@ -72,6 +73,7 @@ class Options:
     backend: BackendName = "auto"
     step_size: float | None = None
     step_size_jitter: float = 0.0
+    small_steps: float = 0.0
     target_accept: float | Auto = "auto"
     metric: str | np.ndarray = "auto"
     jacobian: str = "auto"
@@ -90,7 +92,8 @@ class Options:
         self._one_of("noise", NOISES)
         for name in ("step_size", "curvature", "tol"):
             self._positive_or_none(name)
-        self._number("step_size_jitter", "in [0, 1)", lambda v: 0 <= v < 1)
+        for name in ("step_size_jitter", "small_steps"):
+            self._number(name, "in [0, 1)", lambda v: 0 <= v < 1)
         if not _is_auto(self.target_accept):
             self._number("target_accept", "'auto' or between 0 and 1", lambda v: 0 < v < 1)
         self._integer("probes", f"an integer from 1 to {MAX_PROBES}", MAX_PROBES)
@@ -207,6 +210,7 @@ class HMCOptions(Options):
     first_target: ClassVar[TargetAccept] = TargetAccept(0.8, adapts=True)
 
     step_size_jitter: float = 0.2
+    small_steps: float = 0.05
     n_leapfrog: int | Auto = "auto"
     path_length: float | None = None
 

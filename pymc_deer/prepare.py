@@ -83,6 +83,7 @@ def new_warmup(options: Options, density: Density, n_tune: int, curvature: float
         curvature=curvature,
         fixed_steps=None if options.steps_per_draw == "auto" else options.steps_per_draw,
         jitter=options.step_size_jitter,
+        small_steps=options.small_steps,
         path=options.path,
         warmup_steps_per_draw=options.warmup_steps_per_draw,
         thinning=options.thinning,

@@ -14,7 +14,7 @@ from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batches import in_batches
 from pymc_deer.duplicate import duplicate
 from pymc_deer.memory import affordable_rows
-from pymc_deer.noise import Draw, Rows, Tape, draw_log_u, draw_normals, twin
+from pymc_deer.noise import Draw, Rows, Tape, draw_log_u, draw_normals, step_scales, twin
 
 _BATCH = 64
 """Draws whose coordinates are changed in one call, but for large ones."""
@@ -56,18 +56,14 @@ class Streams:
         xi, self.normal = self.normal.take(n, lambda rng, rows: draw(rng, rows, size), size)
         log_u, self.uniform = self.uniform.take(n, draw_log_u)
         scale = n_leapfrog = None
-        if tuning.jitter:
-            shifts, self.scale = self.scale.take(n, _shifts)
-            scale = 1.0 + tuning.jitter * shifts
+        if tuning.jitter or tuning.small_steps:
+            shares, self.scale = self.scale.take(n, _shares)
+            scale = step_scales(shares, tuning.jitter, tuning.small_steps)
         fewest, most = tuning.lengths
         if most > 1:
             shares, self.length = self.length.take(n, _shares)
             n_leapfrog = fewest + (shares * (most - fewest + 1)).astype(np.int64)
         return Tape(xi, log_u, scale, n_leapfrog)
-
-
-def _shifts(rng: np.random.Generator, n: int) -> np.ndarray:
-    return rng.uniform(-1.0, 1.0, n)
 
 
 def _shares(rng: np.random.Generator, n: int) -> np.ndarray:

@@ -6,6 +6,7 @@ with NUTS can only come from a sampler.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -39,6 +40,32 @@ def hierarchical_logistic(
 
 def radon_slopes(n_counties: int = 85, n_homes: int = 919) -> pm.Model:
     """Intercepts and floor effects varying over counties, correlated (LKJ), non-centred."""
+
+    def factor() -> Any:
+        sd_dist = pm.HalfNormal.dist(1.0, shape=2)
+        return pm.LKJCholeskyCov("chol", n=2, eta=2.0, sd_dist=sd_dist, store_in_trace=False)[0]
+
+    return _varying_slopes(factor, n_counties, n_homes)
+
+
+def radon_slopes_apart(n_counties: int = 85, n_homes: int = 919) -> pm.Model:
+    """The posterior of `radon_slopes` with deviations and correlation as variables of their own.
+
+    Nothing gets narrow here where slopes hardly vary for given intercepts (`last`).
+    """
+
+    def factor() -> Any:
+        sd = pm.HalfNormal("sd", 1.0, shape=2)
+        # LKJ of two dimensions.
+        rho = 2 * pm.Beta("half_of_rho", 2.0, 2.0) - 1
+        last = pm.Deterministic("last", sd[1] * pt.sqrt(1 - rho**2))
+        return pt.stack([pt.stack([sd[0], 0.0]), pt.stack([sd[1] * rho, last])])
+
+    return _varying_slopes(factor, n_counties, n_homes)
+
+
+def _varying_slopes(factor: Callable[[], Any], n_counties: int, n_homes: int) -> pm.Model:
+    """Both of these, given what makes the factor of the effects' covariance."""
     rng = np.random.default_rng(2)
     county = rng.integers(0, n_counties, n_homes)
     floor = rng.binomial(1, 0.3, n_homes)
@@ -47,8 +74,7 @@ def radon_slopes(n_counties: int = 85, n_homes: int = 919) -> pm.Model:
     log_radon = effects[county, 0] + effects[county, 1] * floor + 0.75 * rng.normal(size=n_homes)
     with pm.Model() as model:
         mu = pm.Normal("mu", 0.0, 2.0, shape=2)
-        sd_dist = pm.HalfNormal.dist(1.0, shape=2)
-        chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2.0, sd_dist=sd_dist, store_in_trace=False)
+        chol = factor()
         z = pm.Normal("z", 0.0, 1.0, shape=(n_counties, 2))
         effect = (mu + pt.dot(z, chol.T))[county]
         sigma = pm.HalfNormal("sigma", 1.0)

@@ -26,6 +26,8 @@ class Tuning:
         Share by which the step size varies from transition to transition, uniformly either way.
     lengths
         Fewest and most leapfrog steps of a transition, each number as often.
+    small_steps
+        Share of the transitions that take a smaller step size, down to a tenth.
     """
 
     step_size: float
@@ -33,6 +35,7 @@ class Tuning:
     metric: Metric
     jitter: float = 0.0
     lengths: tuple[int, int] = (1, 1)
+    small_steps: float = 0.0
 
 
 class Request(Protocol):

@@ -30,6 +30,7 @@ def model() -> pm.Model:
 VALID: dict[str, st.SearchStrategy[Any]] = {
     "step_size": st.none() | st.floats(1e-300, 1e300),
     "step_size_jitter": st.floats(0.0, 1.0, exclude_max=True),
+    "small_steps": st.floats(0.0, 1.0, exclude_max=True),
     "target_accept": st.floats(0.0, 1.0, exclude_min=True, exclude_max=True) | st.just("auto"),
     "metric": st.sampled_from(
         [*METRICS, np.ones(SIZE), np.eye(SIZE), [1e-300, 1e300], np.array([[2.0, 1.0], [1.0, 1.0]])]

@@ -406,6 +406,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "`target_accept` outside (0, 1)": each("target_accept", 0.0, 1.0, float("nan"), "0.7", None),
     "`step_size_jitter` outside [0, 1)": each("step_size_jitter", 1.0, -0.1, "0.1", None),
+    "`small_steps` outside [0, 1)": each("small_steps", 1.0, -0.1, "0.1", None),
     "`window` not an integer from 1 to 1048576": each("window", None, 2**20 + 1, *NOT_COUNTS),
     "`steps_per_draw` not an integer from 1 to 10000": each(
         "steps_per_draw", None, 10_001, *NOT_COUNTS

@@ -27,7 +27,10 @@ SAMPLERS: dict[str, tuple[type[DeerStep], dict[str, Any], int]] = {
     "MALA": (DeerMALA, {"step_size": 0.6, "steps_per_draw": 4}, 4),
     "HMC of one step": (
         DeerHMC,
-        {"step_size": 0.6, "steps_per_draw": 4, "n_leapfrog": 1, "step_size_jitter": 0.0},
+        {
+            **{"step_size": 0.6, "steps_per_draw": 4, "n_leapfrog": 1},
+            **{"step_size_jitter": 0.0, "small_steps": 0.0},
+        },
         4,
     ),
     "HMC": (DeerHMC, {"step_size": 0.4, "steps_per_draw": 1, "n_leapfrog": 4}, 4),

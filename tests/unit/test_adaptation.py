@@ -92,6 +92,7 @@ def new_warmup(n_tune: int = 100, **changes) -> Warmup:
         "curvature": 1.5,
         "fixed_steps": None,
         "jitter": 0.0,
+        "small_steps": 0.0,
         "path": PathLength(),
         "warmup_steps_per_draw": 10,
         "thinning": 0.5,

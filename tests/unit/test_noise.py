@@ -19,6 +19,7 @@ from pymc_deer.stretch import Streams
 SIZE = 3
 STILL = Tuning(0.5, 1.0, identity_metric("diag", SIZE))
 JITTERED = replace(STILL, jitter=0.3)
+SMALL = replace(JITTERED, small_steps=0.25)
 
 
 def generators() -> tuple[np.random.Generator, np.random.Generator]:
@@ -82,6 +83,23 @@ def test_jitter_varies_step_sizes_and_nothing_else() -> None:
     assert_array_equal(np.concatenate(pieces), sizes)
 
 
+def test_some_step_sizes_are_smaller_and_the_others_as_they_would_be() -> None:
+    varied, cut, alone = (Streams.spawn(np.random.default_rng(5)) for _ in range(3))
+    scales = varied.tape(8000, SIZE, SMALL).step_sizes(1.0)
+    usual = scales >= 0.7
+    # Of the small ones, uniform on a log scale, log 0.7 / log 0.1 are in the range of the others.
+    share = 0.75 + 0.25 * np.log(0.7) / np.log(0.1)
+    assert usual.mean() == pytest.approx(share, abs=5 * np.sqrt(share * (1 - share) / 8000))
+    assert 1.29 < scales.max() <= 1.3
+    assert 0.1 <= scales.min() < 0.101
+    assert np.median(scales[~usual]) == pytest.approx(np.sqrt(0.1 * 0.7), rel=0.1)
+    pieces = [cut.tape(n, SIZE, SMALL).step_sizes(1.0) for n in (3, 0, 7997)]
+    assert_array_equal(np.concatenate(pieces), scales)
+    without_jitter = alone.tape(8000, SIZE, replace(SMALL, jitter=0.0)).step_sizes(1.0)
+    assert (without_jitter <= 1.0).all()
+    assert (without_jitter == 1.0).mean() == pytest.approx(0.75, abs=0.03)
+
+
 def test_numbers_of_steps_are_uniform_and_change_nothing_else() -> None:
     plain, varied, cut = (Streams.spawn(np.random.default_rng(5)) for _ in range(3))
     tuning = replace(JITTERED, lengths=(2, 5))
@@ -110,7 +128,7 @@ def assert_same(mine: Tape, its: Tape) -> None:
 
 
 @pytest.mark.parametrize("lengths", [(1, 1), (2, 5)])
-@pytest.mark.parametrize("tuning", [STILL, JITTERED])
+@pytest.mark.parametrize("tuning", [STILL, JITTERED, SMALL])
 @pytest.mark.parametrize("size", [1, 3, 5000])
 def test_rows_ahead_are_those_that_come(
     size: int, tuning: Tuning, lengths: tuple[int, int]

@@ -27,7 +27,11 @@ NOT_COUNTS = (0, -3, 2.0, float("nan"), True, "many", [8], np.array([8, 16]), 10
 BAD: list[tuple[str, Any]] = [
     *[(name, value) for name in POSITIVE for value in NOT_POSITIVE],
     *[("target_accept", value) for value in (0.0, 1.0, -0.1, 1.5, float("nan"), "0.7", None)],
-    *[("step_size_jitter", value) for value in (1.0, -0.1, float("nan"), "0.1", None)],
+    *[
+        (name, value)
+        for name in ("step_size_jitter", "small_steps")
+        for value in (1.0, -0.1, float("nan"), "0.1", None)
+    ],
     *[(name, value) for name in COUNTS for value in NOT_COUNTS],
     ("probes", None),
     ("probes", "auto"),
@@ -61,6 +65,8 @@ GOOD: list[tuple[str, Any]] = [
     ("target_accept", "auto"),
     ("step_size_jitter", 0.0),
     ("step_size_jitter", 0.3),
+    ("small_steps", 0.0),
+    ("small_steps", 0.1),
     ("metric", "dense"),
     ("metric", "low_rank"),
     ("metric", np.ones(3)),
