@@ -72,8 +72,8 @@ class Sample:
 
     def as_one_chain(self) -> "Sample":
         """The same draws, whichever chain made them."""
-        draws, dlogp, chains = self.together
-        return replace(self, parts=((draws, dlogp, np.zeros_like(chains)),))
+        parts = ((draws, dlogp, np.zeros_like(chains)) for draws, dlogp, chains in self.parts)
+        return replace(self, parts=tuple(parts))
 
 
 def _rows(

@@ -26,18 +26,16 @@ QUIET: dict[str, Any] = {"compute_convergence_checks": False}
 
 
 def ours(**options: Any) -> Callable[[pm.Model, int], Any]:
-    """Runs `pymc_deer.sample` with some options."""
+    """Runs `pymc_deer.sample` with some options, on Numba if they say nothing else."""
 
     def run(model: pm.Model, seed: int) -> Any:
         return pymc_deer.sample(
             N_DRAWS,
             model=model,
-            backend="numba",
             chains=N_CHAINS,
             random_seed=seed,
             quiet=True,
-            **options,
-            **QUIET,
+            **{"backend": "numba", **options, **QUIET},
         )
 
     return run
