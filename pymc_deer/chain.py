@@ -18,6 +18,7 @@ from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import first_metric
 from pymc_deer.mixing import BatchMeans
 from pymc_deer.noise import Tape
+from pymc_deer.plan import window_plan
 from pymc_deer.start import Start
 from pymc_deer.status import narrowed_window, slow_mixing
 from pymc_deer.stretch import SolvedStretch, Streams, Task
@@ -28,6 +29,10 @@ than the 100 that R-hat and effective sample sizes need of each chain."""
 
 _ENOUGH_DRAWS = 200
 """Draws from which such an autocorrelation time can be told from a lack of draws."""
+
+_LEAST_FILLED = 4
+"""Share of a window, one in so many, that a stretch must fill for its sweeps to be worth it: that
+of a device which solves wide windows several times as fast as it goes step by step."""
 
 _STEP_SIZE_TRIALS = 50
 """Halvings or doublings of the first step size: 2^-50 is as good as 0."""
@@ -264,7 +269,16 @@ class Chain:
         steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
         z = tuning.metric.to_z(record.x) if record.z is None else record.z
         draws, streams = record.stretch_draws, record.streams
-        return Task(self._narrowed_solver, z, tuning, draws, steps, streams, stride)
+        return Task(self._solver_for(draws * steps), z, tuning, draws, steps, streams, stride)
+
+    def _solver_for(self, n: int) -> Solver:
+        """The solver for n transitions: step by step, where most of a window would be empty."""
+        solver = self._narrowed_solver
+        plan = solver.plan
+        if solver.sweeps_whole_windows and n < plan.window // _LEAST_FILLED:
+            plan = window_plan(1, plan.max_sweeps, plan.tol, solver.density)
+            return solver.with_plan(plan)
+        return solver
 
     @property
     def _narrowed_solver(self) -> Solver:

@@ -8,7 +8,7 @@ from pymc_deer.acceptance import TargetAccept
 from pymc_deer.adaptation import DualAveraging, Stretch, Warmup
 from pymc_deer.attributes import phase_attrs, tuned_attrs
 from pymc_deer.backends.request import Tuning
-from pymc_deer.calibration import Calibration, Trial
+from pymc_deer.calibration import Calibration
 from pymc_deer.chain import ChainRecord
 from pymc_deer.fingerprint import Fingerprint
 from pymc_deer.metric import Metric
@@ -24,6 +24,7 @@ from pymc_deer.settings import Settings
 from pymc_deer.status import OptionError
 from pymc_deer.store import replace_file
 from pymc_deer.stretch import Streams
+from pymc_deer.trials import Trial
 from pymc_deer.warmup_window import WarmupWindow
 
 _FILE = "checkpoint.npz"

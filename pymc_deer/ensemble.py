@@ -91,9 +91,8 @@ class Ensemble:
         at_once = self.chains[0].draws_at_once * self.records[0].warmup.steps_per_draw
         tasks = [chain.begin_stretch(calls, tuning=tuning) for chain in self.chains]
         n_draws = self.records[0].stretch_draws
-        trajectories = tasks[0].solver.run_together(
-            tasks, params, min(at_once, self.solver.plan.capacity)
-        )
+        solver = tasks[0].solver
+        trajectories = solver.run_together(tasks, params, min(at_once, solver.plan.capacity))
         self._pace.took(-(-tasks[0].n_transitions // at_once), 1)
         solved = [t.solved(found, params) for t, found in zip(tasks, trajectories, strict=True)]
         records = [c.after(s, n_draws) for c, s in zip(self.chains, solved, strict=True)]

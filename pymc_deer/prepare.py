@@ -10,18 +10,7 @@ from pymc.model import Model
 from pymc_deer.adaptation import Warmup, start_warmup
 from pymc_deer.backends import make_solver, resolve_noise, runs_on_gpu
 from pymc_deer.backends.base import Solver
-from pymc_deer.calibration import (
-    DEFAULT_CURVATURE,
-    DEFAULT_RULE,
-    PILOT_DRAWS,
-    Calibration,
-    Pilot,
-    Trials,
-    choose_curvature,
-    choose_window,
-    rule_windows_out,
-    run_pilot,
-)
+from pymc_deer.calibration import Calibration, choose_curvature, choose_window, rule_windows_out
 from pymc_deer.density import Density, Point
 from pymc_deer.jacobian import Rule
 from pymc_deer.metric import MetricKind, identity_metric
@@ -31,6 +20,16 @@ from pymc_deer.refusal import refuse_data, refuse_dense, refuse_hvp, refuse_impr
 from pymc_deer.start import find_start
 from pymc_deer.status import StartError, shrunk_window
 from pymc_deer.sweep import SweepSpec
+from pymc_deer.trials import (
+    DEFAULT_CURVATURE,
+    DEFAULT_RULE,
+    PILOT_DRAWS,
+    UNKNOWN,
+    Foreseen,
+    Pilot,
+    Trials,
+    run_pilot,
+)
 
 _DENSE_LIMIT = 100
 """Largest dimension for which ``metric="auto"`` is dense: whitening decides how well MALA mixes,
@@ -98,7 +97,7 @@ def prepare(
     backend: BackendName,
     *,
     alone: bool,
-    n_chains: int = 1,
+    run: Foreseen = UNKNOWN,
     calibration: Calibration | None = None,
 ) -> Prepared:
     """Compile the solver, so that errors come early, and choose what the options left open.
@@ -107,9 +106,8 @@ def prepare(
     ----------
     alone
         Whether no other step method moves anything between draws.
-    n_chains
-        Chains that are one batch, if the backend makes one of them: the more there are, the
-        narrower are the windows that keep a device busy.
+    run
+        What is known of the run that it is for.
     calibration
         What an earlier preparation chose, in another process.
     """
@@ -133,8 +131,8 @@ def prepare(
         if calibration is None:
             device = "gpu" if runs_on_gpu(backend) else "cpu"
             allowed = rules or solver.trial_rules
-            n_together = n_chains if solver.batches_chains else 1
-            calibration = _measured(options, solver, model, point, allowed, device, n_together)
+            run = run if solver.batches_chains else replace(run, n_chains=1)
+            calibration = _measured(options, solver, model, point, allowed, device, run)
             # Of all widths that were tried.
             solver.spare_nothing()
         solver = solver.with_rule(calibration.jacobian).with_plan(
@@ -205,9 +203,9 @@ def _measured(
     point: Point,
     rules: Sequence[Rule],
     device: str,
-    n_chains: int,
+    run: Foreseen,
 ) -> Calibration:
-    """What a pilot chain finds fastest, for so many together."""
+    """What a pilot chain finds fastest for a run."""
     params = solver.density.param_values(point)
     curvature = options.curvature or DEFAULT_CURVATURE
     if options.window == "auto" and (ruled_out := rule_windows_out(solver, params)):
@@ -220,7 +218,7 @@ def _measured(
         reason = f"No pilot chain could start. {error}"
         return Calibration(window, rules[0], curvature, options.max_sweeps, reason)
     curvatures = None if options.curvature is None else (options.curvature,)
-    trials = Trials(solver, pilot, curvatures, n_chains)
+    trials = Trials(solver, pilot, curvatures, run)
     if options.window == "auto":
         return choose_window(trials, rules, device)
     return choose_curvature(trials, options.window, rules, options.max_sweeps)

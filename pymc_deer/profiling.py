@@ -9,7 +9,6 @@ import numpy as np
 from pymc.model import Model, modelcontext
 
 from pymc_deer.backends import gpu_name, resolve_backend
-from pymc_deer.calibration import DEFAULT_RULE, Pilot, Trials
 from pymc_deer.cost_shares import count_constants, count_gradient, libraries
 from pymc_deer.density import Density, build_density
 from pymc_deer.options import BackendName, Options, profiled_backends, profiled_windows
@@ -17,6 +16,7 @@ from pymc_deer.prepare import metric_kind, prepare, warmed_up
 from pymc_deer.profile_report import Profile
 from pymc_deer.recommendation import CPU, WindowCost
 from pymc_deer.status import BackendError, ForkError
+from pymc_deer.trials import DEFAULT_RULE, Pilot, Trials
 from pymc_deer.variables import continuous_variables
 
 _BACKEND_SECONDS = 20.0

@@ -22,6 +22,7 @@ from pymc_deer.status import (
     shrunk_window,
 )
 from pymc_deer.step import DeerStep
+from pymc_deer.trials import Foreseen
 
 _INDEXED = 2**16
 """Numbers that a gradient gathers and scatters by arrays of indices, up to which JAX is taken
@@ -40,14 +41,14 @@ class _InOneProcess(DeerStep):
 
     Parameters
     ----------
-    n_chains
-        Chains that a device has.
+    foreseen
+        The chains that a device has, and their draws.
     options
         Of the step.
     """
 
-    def __init__(self, *, n_chains: int, **options: Any) -> None:
-        self._n_chains = n_chains
+    def __init__(self, *, foreseen: Foreseen, **options: Any) -> None:
+        self._foreseen = foreseen
         super().__init__(**options)
 
     def _resolved_backend(self, name: BackendName) -> BackendName:
@@ -76,13 +77,13 @@ KERNELS: dict[str, type[DeerStep]] = {"mala": _MALA, "hmc": _HMC}
 def make_step(settings: Settings, model: Model | None, hardware: Hardware) -> DeerStep:
     """The step; it reports all that is wrong with a model."""
     options = hardware.step_options(settings.options)
-    n_chains = hardware.chains_on_each(settings.chains)
+    foreseen = Foreseen(hardware.chains_on_each(settings.chains), settings.draws)
     try:
-        return _step(settings.kernel, model, n_chains, options)
+        return _step(settings.kernel, model, foreseen, options)
     except (BackendError, ForkError):
         if options.get("backend", "auto") != "auto" or resolve_backend("auto") == "jax":
             raise
-        return _step(settings.kernel, model, n_chains, {**options, "backend": "numba"})
+        return _step(settings.kernel, model, foreseen, {**options, "backend": "numba"})
 
 
 def within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> DeerStep:
@@ -97,10 +98,12 @@ def within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> Dee
     return make_step(replace(settings, options=options), step.model, hardware)
 
 
-def _step(kernel: str, model: Model | None, n_chains: int, options: dict[str, object]) -> DeerStep:
+def _step(
+    kernel: str, model: Model | None, foreseen: Foreseen, options: dict[str, object]
+) -> DeerStep:
     if kernel not in KERNELS:
         raise invalid_option("sample", "kernel", kernel, f"one of {tuple(KERNELS)}")
-    step: Any = KERNELS[kernel](model=model, n_chains=n_chains, **options)  # pyright: ignore[reportCallIssue]
+    step: Any = KERNELS[kernel](model=model, foreseen=foreseen, **options)  # pyright: ignore[reportCallIssue]
     if len(step.vars) < len(step.model.value_vars):
         others = [v.name for v in step.model.value_vars if v not in step.vars]
         raise ModelError(

@@ -29,6 +29,7 @@ from pymc_deer.start import find_start
 from pymc_deer.stats import STATS_DTYPES_SHAPES
 from pymc_deer.status import OptionError
 from pymc_deer.stretch import Streams
+from pymc_deer.trials import UNKNOWN
 from pymc_deer.variables import continuous_variables
 
 # A child of PyMC's logger: shown, and silenced, as PyMC's own messages are.
@@ -79,8 +80,8 @@ class DeerStep(BlockedStep):
     _state_class = DeerState
     model: Any
     backend: BackendName
-    _n_chains = 1
-    """Chains whose windows are solved together, where the backend makes one batch of them."""
+    _foreseen = UNKNOWN
+    """What is known of the run: PyMC tells a step method neither its chains nor its draws."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class DeerStep(BlockedStep):
             self.model,
             self.backend,
             alone=self._alone,
-            n_chains=self._n_chains,
+            run=self._foreseen,
             calibration=self._calibration,
         )
 

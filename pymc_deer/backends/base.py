@@ -95,6 +95,8 @@ class Solver(ABC):
     """How solves are cut into calls."""
     many_normals: int
     """Normals from which Numba draws them: the same numbers on every backend."""
+    sweeps_whole_windows: bool
+    """Whether a sweep evaluates as many states as a window has, however few are left."""
     _stopped: Event | None = None
     _cores: int | None = None
 

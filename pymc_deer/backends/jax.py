@@ -22,6 +22,7 @@ import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.freed_memory import keep_freed_memory
 from pymc_deer.backends.jax_loops import (
     asked_rows,
     momenta_of_keys,
@@ -31,34 +32,15 @@ from pymc_deer.backends.jax_loops import (
 from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_MODE
 from pymc_deer.backends.pace import Pace, Unhurried
 from pymc_deer.backends.placement import ManyDevices, OneDevice
+from pymc_deer.backends.spares import Spares
 from pymc_deer.backends.trajectory import Found, Job, Noise, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
-
-class Spares[T]:
-    """Arrays that calls leave for later ones of as many chains and rows.
-
-    Each is one call's at a time, since calls may come from several threads.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[int, int], list[T]] = defaultdict(list)
-
-    def take(self, sizes: tuple[int, int], make: Callable[[], T]) -> T:
-        """What was kept, or else what `make` makes."""
-        kept = self._kept[sizes]
-        return kept.pop() if kept else make()
-
-    def keep(self, sizes: tuple[int, int], arrays: T) -> None:
-        """Leave it to the calls that come."""
-        self._kept[sizes].append(arrays)
-
-    def clear(self) -> None:
-        """Keep nothing of what there is."""
-        self._kept.clear()
+_FETCHED = 2**26
+"""Bytes that a device hands over in less time than it takes to compile what picks some of them."""
 
 
 class JaxSolver(Solver):
@@ -74,6 +56,7 @@ class JaxSolver(Solver):
     name = "jax"
     # They take NumPy half a second, as long as Numba takes to start for them alone.
     many_normals = 2**26
+    sweeps_whole_windows = True
     placement: OneDevice = OneDevice()
     _jax_process: ClassVar[int | None] = None
 
@@ -81,6 +64,7 @@ class JaxSolver(Solver):
         super().__init__(*args, **kwargs)
         self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
         self._buffers: Spares[tuple[jax.Array, ...]] = Spares()
+        self._windows: Spares[tuple[jax.Array, ...]] = Spares()
         self._tapes: Spares[tuple[np.ndarray, ...]] = Spares()
 
     def on_devices(self, placement: ManyDevices) -> Self:
@@ -98,6 +82,7 @@ class JaxSolver(Solver):
             _programs={key: self._programs[key] for key in {"step"} & self._programs.keys()},
             _on_device_cache={},
             _buffers=Spares(),
+            _windows=Spares(),
             _tapes=Spares(),
         )
 
@@ -137,8 +122,7 @@ class JaxSolver(Solver):
         _fill(arrays, noises, 0)
         budget, weight = self.plan.sweep_budget(n), arrays[-1].max()
         pace = self._paces[self.spec.rule, window, n_jobs]
-        dtype, size = self.density.dtype, self.density.size
-        of_chains, full = self.placement.of_chains, self.placement.full
+        dtype, of_chains = self.density.dtype, self.placement.of_chains
         with self._session():
             loop = self._compiled((self.spec.rule, window), self._compile_windowed)
             filled = self._take_buffers(n_jobs, rows)
@@ -150,8 +134,10 @@ class JaxSolver(Solver):
                 self._on_device(inputs),
             )
             starts = of_chains(np.stack([job.start for job in jobs]))
-            guesses = full((n_jobs, window, size), 0.0, dtype)
-            memory = full((n_jobs, window, self.spec.memory_size(size)), np.nan, dtype)
+            shapes = self._window_shapes(n_jobs)
+            guesses, memory = self._windows.take(
+                shapes[1], lambda: tuple(self.placement.full(s, 0.0, dtype) for s in shapes)
+            )
             counts = np.zeros(n_jobs, int), np.zeros(n_jobs, int)
             carry: Any = (*map(of_chains, counts), guesses, memory, starts)
             sweeps = 0
@@ -160,12 +146,13 @@ class JaxSolver(Solver):
                 last = min(budget, sweeps + pace.allows(weight))
                 filled, now, *carry = loop(filled, sweeps, *carry, *arrays, n, last, *arguments)
                 # Numbers of one type in every call, and there when the call is over.
-                before, sweeps = sweeps, int(now)
-                counts = self.placement.fetched(carry[:2])
+                before, (now, *counts) = sweeps, self.placement.fetched((now, *carry[:2]))
+                sweeps = int(now)
                 pace.took(sweeps - before, weight)
             n_done, n_sweeps = np.minimum(counts[0], n).tolist(), counts[1].tolist()
             self._write(filled, jobs, 0, [range(n) for n in n_done])
             self._buffers.keep((n_jobs, rows), filled)
+            self._windows.keep(shapes[1], (carry[2], carry[3]))
         return list(zip(n_done, n_sweeps, strict=True))
 
     def _write(
@@ -174,10 +161,11 @@ class JaxSolver(Solver):
         """Copy what is asked for of some of each chain's rows, (C, rows, ...), to its buffers."""
         stride, n = jobs[0].buffers.stride, len(jobs[0].noise.log_u)
         whole = stride > 1 and n % stride == 0 and set(map(len, rows)) == {n}
+        n_bytes = sum(array.nbytes for array in filled)
         # To ask JAX for its devices takes as long as a short call.
-        if whole and self.batches_chains:
+        if whole and n_bytes > _FETCHED and self.batches_chains:
             # From a device that is not the host, no more than that.
-            asked = asked_rows(tuple(filled), rows[0].start, n, stride)
+            asked = asked_rows(tuple(filled), rows[0].start, stride)
             arrays = self.placement.fetched(asked)
             for i, job in enumerate(jobs):
                 job.buffers.fill([array[i] for array in arrays])
@@ -206,6 +194,7 @@ class JaxSolver(Solver):
         """See :meth:`Solver.spare_nothing`."""
         super().spare_nothing()
         self._buffers.clear()
+        self._windows.clear()
         self._tapes.clear()
 
     def _compile_sequential(self) -> Callable[..., Any]:
@@ -214,7 +203,7 @@ class JaxSolver(Solver):
             step = self._compiled("step", lambda: _compile(program, self._mode))
         except Exception as error:
             raise _cannot_compile(error) from error
-        return self.placement.program(partial(sequential_loop, step, self._momenta()))
+        return self._program(partial(sequential_loop, step, self._momenta()))
 
     def _compile_windowed(self) -> Callable[..., Any]:
         """The windowed loop around the first form of the batch that JAX can trace.
@@ -234,9 +223,14 @@ class JaxSolver(Solver):
                 continue
             self._batchings[self.spec.rule] = batching
             draw = self._draw_probes()
-            loop = partial(windowed_loop, sweep, self._momenta(), draw)
-            return self.placement.program(loop)
+            return self._program(partial(windowed_loop, sweep, self._momenta(), draw))
         raise _cannot_compile(failure) from failure
+
+    def _program(self, loop: Callable[..., Any]) -> Callable[..., Any]:
+        if not self.placement.on_cpu:
+            # What comes from another device lies in new arrays for each call.
+            keep_freed_memory()
+        return self.placement.program(loop)
 
     def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
         """See :meth:`Solver.sweep_alone`."""
@@ -309,6 +303,11 @@ class JaxSolver(Solver):
             lambda: tuple(full((n_chains, *shape), 0.0, dtype) for shape, dtype in types),
         )
 
+    def _window_shapes(self, n_chains: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of the states guessed in all chains' windows, and of what the rule keeps of them."""
+        lead, size = (n_chains, self.plan.window), self.density.size
+        return (*lead, size), (*lead, self.spec.memory_size(size))
+
     def _on_device(self, arrays: Sequence[np.ndarray]) -> list[jax.Array]:
         """The arrays on the device; one is sent again only when it is another one."""
         known, n_metric = self._on_device_cache, len(arrays) - len(self.density.params)
@@ -323,6 +322,7 @@ class JaxSolver(Solver):
             "_programs": {},
             "_on_device_cache": {},
             "_buffers": Spares(),
+            "_windows": Spares(),
             "_tapes": Spares(),
         }
 

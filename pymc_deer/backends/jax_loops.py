@@ -112,7 +112,7 @@ def windowed_loop(
         Transitions each chain has committed, and its sweeps, (C,).
     guesses, memory
         States guessed in each chain's window, and what its rule remembers, (C, W, ...). Before the
-        first sweep the guess is that no chain moves.
+        first sweep, whatever they hold, the guess is that no chain moves, and nothing is known.
     starts
         States before each window, (C, D).
     xi, log_u, step_sizes, n_leapfrog
@@ -129,6 +129,7 @@ def windowed_loop(
     """
     n_chains, window = guesses.shape[:2]
     guesses = jnp.where(n_swept == 0, starts[:, None], guesses)
+    memory = jnp.where(n_swept == 0, jnp.nan, memory)
     blocking = jnp.zeros(2, int)
     unknown = jnp.full_like(memory[0], jnp.nan)
 
@@ -181,18 +182,17 @@ def windowed_loop(
     return written, n_swept, *own
 
 
-@partial(jax.jit, static_argnames=("first", "n", "stride"))
-def asked_rows(
-    buffers: tuple[jax.Array, ...], first: int, n: int, stride: int
-) -> tuple[jax.Array, ...]:
-    """Of buffers (C, rows, ...), what is asked for of n transitions whose rows begin with `first`.
+@partial(jax.jit, static_argnames=("first", "stride"))
+def asked_rows(buffers: tuple[jax.Array, ...], first: int, stride: int) -> tuple[jax.Array, ...]:
+    """Of buffers (C, rows, ...), what is asked for of transitions whose rows begin with `first`.
 
-    That is what :class:`~pymc_deer.backends.trajectory.Buffers` have of them.
+    That is what :class:`~pymc_deer.backends.trajectory.Buffers` have of them, for all transitions
+    that there could be: another number of them is no other program.
     """
-    kept = (first + stride - 1, first + n, stride)
-    ranges = [kept if name in KEPT else (first, first + n, 1) for name in SOLVED]
+    kept = slice(first + stride - 1, None, stride)
     return tuple(
-        lax.slice_in_dim(array, *rows, axis=1) for array, rows in zip(buffers, ranges, strict=True)
+        array[:, kept if name in KEPT else slice(first, None)]
+        for name, array in zip(SOLVED, buffers, strict=True)
     )
 
 

@@ -127,6 +127,7 @@ class NumbaSolver(Solver):
     # To load the loop takes as long as NumPy takes for these, and where it is not yet on disk, it
     # is not to be compiled before the first draw.
     many_normals = 2**20
+    sweeps_whole_windows = False
     _n_threads = 1
 
     def solve_together(

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import jax
@@ -24,6 +24,12 @@ AXES = ("chain", "window", "data")
 """What a mesh may divide: chains, steps of their windows, rows of the data."""
 
 CHAIN, WINDOW, DATA = AXES
+
+_GRAPHS = {
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,"
+    "DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"
+}
+"""XLA's own list, and loops with their conditions."""
 
 
 class OneDevice:
@@ -46,7 +52,8 @@ class OneDevice:
 
         The buffers, its first argument, make room for them.
         """
-        return jax.jit(loop, donate_argnums=0)
+        options = None if self.on_cpu else gpu_options()
+        return jax.jit(loop, donate_argnums=0, compiler_options=options)
 
     def windows(self) -> AbstractContextManager[None]:
         """While sweeps are compiled: that devices share their windows."""
@@ -69,8 +76,8 @@ class OneDevice:
         return self.alike(array)
 
     def fetched(self, arrays: Sequence[jax.Array]) -> list[np.ndarray]:
-        """Results, back from where they were computed."""
-        return [np.asarray(array) for array in arrays]
+        """Results, back from where they were computed, all at the same time."""
+        return jax.device_get(list(arrays))
 
     def refuse_differences(self, arrays: Iterable[Any]) -> None:
         """Refuse to go on if the processes that take part have been given different arrays."""
@@ -163,6 +170,21 @@ class ManyDevices(OneDevice):
     def _divided(self, array: Any, along: str | None) -> NamedSharding:
         divides = along and array.ndim and array.shape[0] % self.mesh.shape[along] == 0
         return NamedSharding(self.mesh, PartitionSpec(along) if divides else PartitionSpec())
+
+
+@cache
+def gpu_options() -> dict[str, str] | None:
+    """Compiler options for loops on a GPU: that it starts each round itself, as a CUDA graph.
+
+    By default the host does: it waits for each round's condition, and starts each kernel, which of
+    small models takes longer than the kernel. None where XLA does not know the option, or its
+    device is no GPU.
+    """
+    try:
+        jax.jit(lambda: jnp.zeros(()), compiler_options=_GRAPHS).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return None
+    return _GRAPHS
 
 
 def n_processes(devices: Any) -> int:

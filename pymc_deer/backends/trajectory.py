@@ -143,9 +143,9 @@ class Buffers:
                 target[at:end] = rows
 
     def fill(self, arrays: Sequence[np.ndarray]) -> None:
-        """Copy arrays that hold what is asked for and no more."""
+        """Copy arrays that begin with what is asked for."""
         for target, array in zip(self.arrays, arrays, strict=True):
-            target[...] = array
+            target[...] = array[: len(target)]
 
     def trajectory(self, found: "Sequence[Found]") -> Trajectory:
         """What they hold when they are filled, in calls that follow on one another."""

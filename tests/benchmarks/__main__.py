@@ -9,7 +9,8 @@ replace those of the same model and sampler; with ``--resume`` what has rows is 
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.benchmarks import cold, race, scaling
 from tests.benchmarks.measure import RESULTS, write_json
 from tests.benchmarks.report import PARTS, stored, write_headline, write_report
 from tests.benchmarks.samplers import SAMPLERS
-from tests.benchmarks.suites import SUITES, Suite
+from tests.benchmarks.suites import SUITES, Race, Suite
 from tests.benchmarks.worker import Task, Worker
 
 Row = dict[str, Any]
@@ -73,14 +74,31 @@ def run(suite: Suite, given: argparse.Namespace) -> None:
 
 def models(suite: Suite, results: Results, resume: bool, end: float) -> None:
     """All samplers, model by model."""
+    left = []
     for each in suite.races:
-        sizes = {name: getattr(each.case, name) for name in ("draws", "tune", "chains")}
-        wanted = {"model": each.model, **sizes}
-        left = [s for s in each.samplers if not (resume and results.has(sampler=s, **wanted))]
-        if left and time.perf_counter() < end:
+        wanted = {"model": each.model, **each.case.sizes}
+        samplers = [s for s in each.samplers if not (resume and results.has(sampler=s, **wanted))]
+        if samplers:
+            left.append(replace(each, samplers=tuple(samplers)))
+    # On a GPU all prepare themselves at the same time, and then run in turn.
+    for races in [left] if suite.setting.on_gpu else [[each] for each in left]:
+        if time.perf_counter() < end:
+            _run_races(races, suite.setting, results, end)
+
+
+def _run_races(races: Sequence[Race], setting: race.Setting, results: Results, end: float) -> None:
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(race.started(r.model, r.samplers, r.case.sizes, setting))
+            for r in races
+        ]
+        for workers in started:
+            for worker in workers.values():
+                worker.wait()
+        for each, workers in zip(races, started, strict=True):
             begun = time.perf_counter()
-            limits = each.case.repeats, each.case.limit
-            for row in race.race(each.model, left, sizes, *limits, suite.setting, end):
+            sizes, limits = each.case.sizes, (each.case.repeats, each.case.limit)
+            for row in race.race(each.model, workers, sizes, *limits, setting, end):
                 results.add([row | {"race_s": round(time.perf_counter() - begun)}])
 
 
@@ -167,7 +185,9 @@ def _estimate(suite: Suite, given: argparse.Namespace) -> str:
 def _suites(given: argparse.Namespace) -> Iterator[Suite]:
     names = tuple(SUITES) if given.suite == "all" else (given.suite,)
     for name in names:
-        yield SUITES[name](given.cores, given.precision, quick=given.quick)
+        existing = os.cpu_count() or 1
+        cores = given.cores or (existing if name == "gpu" else min(2, existing))
+        yield SUITES[name](cores, given.precision, quick=given.quick)
 
 
 def main() -> None:
@@ -180,7 +200,7 @@ def main() -> None:
     parser.add_argument("--samplers", nargs="+", choices=tuple(SAMPLERS))
     parser.add_argument("--resume", action="store_true", help="leave out what has rows")
     parser.add_argument("--report", action="store_true", help="only make tables and pictures")
-    parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--cores", type=int, help="2 by default, all beside a GPU")
     parser.add_argument("--precision", choices=("float32", "float64"))
     parser.add_argument("--minutes", type=float, help="begin nothing after so many")
     parser.add_argument("--output", type=Path, default=RESULTS)

@@ -15,6 +15,9 @@ from pymc_deer.examples import (
 )
 from tests.zoo import hierarchical_logistic, latent_gp, stochastic_volatility
 
+_MANY, _FEW, _FEW_TUNE = 4000, 300, 500
+"""Draws for runs on a GPU, and of warm-up."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -40,6 +43,19 @@ class Case:
     chains: int = 4
     repeats: int = 3
     limit: float = 100.0
+
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """What a run of a sampler is asked for."""
+        return {"draws": self.draws, "tune": self.tune, "chains": self.chains}
+
+    def many_draws(self) -> "Case":
+        """As many as fill a GPU's windows, of a model that is not large."""
+        return self if self.draws < _FEW else replace(self, draws=_MANY, tune=None)
+
+    def few_draws(self) -> "Case":
+        """As few as tell what a draw is worth, behind a warm-up that suffices."""
+        return self if self.draws < _FEW else replace(self, draws=_FEW, tune=_FEW_TUNE)
 
     def quick(self) -> "Case":
         """A short run, which shows that everything works."""
@@ -96,7 +112,7 @@ CPU = tuple(name for name in CASES if name != "hierarchical_100k")
 LARGE = ("hierarchical_10k", "logistic_100k", "latent_gp_500")
 """Of which a CPU takes milliseconds for a gradient: fewer samplers take part."""
 CPU_QUICK = ("eight_schools", "german_credit")
-GPU = ("german_credit", "logistic_10k", "horseshoe", "hierarchical_100k")
+GPU = ("horseshoe", "logistic_10k", "german_credit", "hierarchical_100k")
 SMALL = tuple(name for name in GPU if name != "hierarchical_100k")
 """Of which a GPU holds hundreds of chains, and a matrix of D x D."""
 GPU_QUICK = ("german_credit",)

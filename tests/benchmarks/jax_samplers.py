@@ -2,7 +2,8 @@
 
 As `pm.sample` runs them (step sizes, metrics, jittered starts), but in two programs, warm-up and
 draws, compiled ahead, so that each has its own time. Chains are one batch on a GPU; on a CPU each
-has a device, PyMC's ``chain_method="parallel"``.
+has a device, PyMC's ``chain_method="parallel"``. Each sampler here is a function that compiles both
+for a job and returns what runs them with a seed.
 """
 
 import time
@@ -27,6 +28,9 @@ MALA_ACCEPT = 0.574
 CHEES_CHAINS = 256
 CHEES_DRAWS = 100
 
+OfSeed = Callable[[int], Run]
+"""A run with a seed."""
+
 
 class Chains(NamedTuple):
     """A sampler of several chains at once: two functions that JAX can compile.
@@ -43,7 +47,7 @@ class Chains(NamedTuple):
     draw: Callable[..., Any]
 
 
-def numpyro_nuts(job: Job) -> Run:
+def numpyro_nuts(job: Job) -> OfSeed:
     """NumPyro's NUTS."""
     from numpyro.infer import NUTS
 
@@ -64,10 +68,10 @@ def numpyro_nuts(job: Job) -> Run:
 
         return Chains(each_chain(warm_up), each_chain(draw))
 
-    return run_chains(job, chains, job.chains)
+    return compile_chains(job, chains, job.chains)
 
 
-def blackjax_nuts(job: Job) -> Run:
+def blackjax_nuts(job: Job) -> OfSeed:
     """BlackJAX's NUTS with its window adaptation."""
     import blackjax
     from blackjax.adaptation.base import get_filter_adapt_info_fn
@@ -97,10 +101,10 @@ def blackjax_nuts(job: Job) -> Run:
 
         return Chains(each_chain(warm_up), each_chain(draw))
 
-    return run_chains(job, chains, job.chains)
+    return compile_chains(job, chains, job.chains)
 
 
-def blackjax_mala(job: Job) -> Run:
+def blackjax_mala(job: Job) -> OfSeed:
     """BlackJAX's MALA, which has no metric; its step size by dual averaging."""
     import blackjax
     from blackjax.adaptation.step_size import dual_averaging_adaptation
@@ -134,10 +138,10 @@ def blackjax_mala(job: Job) -> Run:
 
         return Chains(each_chain(warm_up), each_chain(draw))
 
-    return run_chains(job, chains, job.chains)
+    return compile_chains(job, chains, job.chains)
 
 
-def blackjax_chees(job: Job) -> Run:
+def blackjax_chees(job: Job) -> OfSeed:
     """BlackJAX's ChEES-HMC: many chains that warm up together, fewer draws of each."""
     import blackjax
     import optax
@@ -173,8 +177,9 @@ def blackjax_chees(job: Job) -> Run:
 
         return Chains(jax.jit(warm_up), jax.jit(draw))
 
-    run = run_chains(job, chains, CHEES_CHAINS)
-    return replace(run, more={"own_chains": CHEES_CHAINS, "own_draws": CHEES_DRAWS})
+    run = compile_chains(job, chains, CHEES_CHAINS)
+    more = {"own_chains": CHEES_CHAINS, "own_draws": CHEES_DRAWS}
+    return lambda seed: replace(run(seed), more=more)
 
 
 def each_chain(function: Callable[..., Any]) -> Any:
@@ -182,8 +187,8 @@ def each_chain(function: Callable[..., Any]) -> Any:
     return jax.pmap(function) if N_DEVICES > 1 else jax.jit(jax.vmap(function))
 
 
-def run_chains(job: Job, chains: Callable[..., Chains], n_chains: int) -> Run:
-    """Compile and run both programs.
+def compile_chains(job: Job, chains: Callable[..., Chains], n_chains: int) -> OfSeed:
+    """Compile both programs.
 
     Parameters
     ----------
@@ -193,25 +198,36 @@ def run_chains(job: Job, chains: Callable[..., Chains], n_chains: int) -> Run:
     """
     begun = time.perf_counter()
     logp, constrain = _functions(job)
-    sampler = chains(logp, constrain, DEFAULT_TUNE if job.tune is None else job.tune)
-    starts = _starts(job, n_chains)
-    keys = [jax.random.split(k, n_chains) for k in jax.random.split(jax.random.key(job.seed))]
-    keys = [jax.random.key_data(k) for k in keys]
-    warm_up, compiling = _compiled(sampler.warm_up, keys[0], starts)
-    states, warming = _timed(warm_up, keys[0], starts)
-    draw, compiling_more = _compiled(sampler.draw, keys[1], states)
-    (posterior, gradients, divergent), sampling = _timed(draw, keys[1], states)
-    posterior = {n: np.asarray(v) for n, v in zip(job.names, posterior, strict=True)}
-    total = time.perf_counter() - begun
-    return Run(
-        compiling + compiling_more,
-        warming,
-        sampling,
-        total,
-        posterior,
-        int(np.sum(np.asarray(gradients, dtype=np.int64))),
-        int(np.sum(np.asarray(divergent))),
-    )
+    sampler: Any = chains(logp, constrain, DEFAULT_TUNE if job.tune is None else job.tune)
+    keys, starts = _keys(job.seed, n_chains), _starts(job, job.seed, n_chains)
+    warm_up = sampler.warm_up.lower(keys[0], starts).compile()
+    states = jax.eval_shape(sampler.warm_up, keys[0], starts)
+    draw = sampler.draw.lower(keys[1], states).compile()
+    compiling = time.perf_counter() - begun
+
+    def run(seed: int) -> Run:
+        begun = time.perf_counter()
+        keys, starts = _keys(seed, n_chains), _starts(job, seed, n_chains)
+        states, warming = _timed(warm_up, keys[0], starts)
+        (posterior, gradients, divergent), sampling = _timed(draw, keys[1], states)
+        posterior = {n: np.asarray(v) for n, v in zip(job.names, posterior, strict=True)}
+        return Run(
+            compiling,
+            warming,
+            sampling,
+            compiling + time.perf_counter() - begun,
+            posterior,
+            int(np.sum(np.asarray(gradients, dtype=np.int64))),
+            int(np.sum(np.asarray(divergent))),
+        )
+
+    return run
+
+
+def _keys(seed: int, n_chains: int) -> list[jax.Array]:
+    """Of warm-up and of the draws, each of all chains."""
+    keys = [jax.random.split(k, n_chains) for k in jax.random.split(jax.random.key(seed))]
+    return [jax.random.key_data(k) for k in keys]
 
 
 def _functions(job: Job) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -225,9 +241,9 @@ def _functions(job: Job) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return get_jaxified_logp(model), lambda x: constrain(*x)
 
 
-def _starts(job: Job, n_chains: int) -> list[jax.Array]:
+def _starts(job: Job, seed: int, n_chains: int) -> list[jax.Array]:
     """The model's initial point, jittered by up to 1 as PyMC does."""
-    rng = np.random.default_rng(job.seed)
+    rng = np.random.default_rng(seed)
     point = job.model.initial_point()
     return [
         jnp.asarray(
@@ -237,12 +253,6 @@ def _starts(job: Job, n_chains: int) -> list[jax.Array]:
         )
         for value in (point[variable.name] for variable in job.model.value_vars)
     ]
-
-
-def _compiled(function: Any, *arguments: Any) -> tuple[Any, float]:
-    begun = time.perf_counter()
-    program = function.lower(*arguments).compile()
-    return program, time.perf_counter() - begun
 
 
 def _timed(program: Any, *arguments: Any) -> tuple[Any, float]:

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.benchmarks.cases import CASES
-from tests.benchmarks.figures import figures, median
-from tests.benchmarks.samplers import SAMPLERS, USES_JAX, Job
+from tests.benchmarks.figures import Run, figures, median
+from tests.benchmarks.samplers import SAMPLERS, USES_JAX, InJax, Job, Sampler
 from tests.benchmarks.worker import Task, Worker
 
 Row = dict[str, Any]
@@ -59,16 +59,45 @@ def prepare(
     built = CASES[model].build()
     dimension = sum(value.size for value in built.initial_point().values())
 
-    def run(seed: int) -> Row:
-        found = SAMPLERS[sampler](Job(built, **sizes, cores=cores, seed=seed))
-        return {"dimension": dimension, **figures(found, cores), **_device(on_gpu)}
+    run = of_seed(SAMPLERS[sampler], Job(built, **sizes, cores=cores, seed=1), on_gpu)
 
-    return run
+    def answer(seed: int) -> Row:
+        # A GPU runs all chains at the same time, whatever the cores.
+        row = figures(run(seed), 1 if on_gpu else cores)
+        return {"dimension": dimension, **row, **_device(on_gpu)}
+
+    return answer
+
+
+def of_seed(sampler: Sampler, job: Job, on_gpu: bool) -> Callable[[int], Run]:
+    """What runs the job with a seed.
+
+    For a GPU what can be is compiled ahead, while other processes compile theirs: a minute of it
+    is dear, and compilation leaves it idle.
+    """
+    if on_gpu and isinstance(sampler, InJax):
+        return sampler.compiled(job)
+    return lambda seed: sampler(replace(job, seed=seed))
+
+
+Workers = dict[str, Worker]
+
+
+@contextmanager
+def started(
+    name: str, samplers: Sequence[str], sizes: Mapping[str, Any], setting: Setting
+) -> Iterator[Workers]:
+    """A process for each sampler, which prepares itself."""
+    with ExitStack() as stack:
+        yield {
+            sampler: stack.enter_context(Worker(sampler_task(name, sampler, sizes, setting)))
+            for sampler in samplers
+        }
 
 
 def race(
     name: str,
-    samplers: Sequence[str],
+    workers: Workers,
     sizes: Mapping[str, Any],
     repeats: int,
     limit: float,
@@ -81,6 +110,8 @@ def race(
 
     Parameters
     ----------
+    workers
+        What `started` gives, by sampler.
     sizes
         ``draws``, ``tune`` and ``chains``.
     limit
@@ -90,29 +121,24 @@ def race(
     """
     begun = time.strftime("%Y-%m-%d %H:%M:%S")
     common = {"run": begun, "precision": setting.precision, "cores": setting.cores, **sizes}
-    answers: dict[str, list[Row]] = {sampler: [] for sampler in samplers}
+    answers: dict[str, list[Row]] = {sampler: [] for sampler in workers}
 
     def row(sampler: str, answer: Row) -> Row:
         answers[sampler].append(answer)
         return {"model": name, "sampler": sampler, **common, **summary(answers[sampler])}
 
-    with ExitStack() as stack:
-        workers = {
-            sampler: stack.enter_context(Worker(sampler_task(name, sampler, sizes, setting)))
-            for sampler in samplers
-        }
+    for sampler, worker in workers.items():
+        ready = worker.wait()
+        if ready["status"] != "ready":
+            yield row(sampler, ready)
+    for seed in range(1, repeats + 1):
         for sampler, worker in workers.items():
-            ready = worker.wait()
-            if ready["status"] != "ready":
-                yield row(sampler, ready)
-        for seed in range(1, repeats + 1):
-            for sampler, worker in workers.items():
-                failed = any(answer["status"] != "ok" for answer in answers[sampler])
-                if failed or time.perf_counter() > end:
-                    continue
-                answer = worker.ask(seed, limit)
-                print(_line(name, sampler, answer), flush=True)
-                yield row(sampler, answer)
+            failed = any(answer["status"] != "ok" for answer in answers[sampler])
+            if failed or time.perf_counter() > end:
+                continue
+            answer = worker.ask(seed, limit)
+            print(_line(name, sampler, answer), flush=True)
+            yield row(sampler, answer)
 
 
 def summary(answers: Sequence[Row]) -> Row:

@@ -153,9 +153,18 @@ def _of_nuts(idata: Any, job: Job, compiling: float, sampling: float, total: flo
     )
 
 
-def _in_jax(name: str) -> Sampler:
+@dataclass(frozen=True)
+class InJax:
     """One of ``jax_samplers.py``, imported when it is run: JAX must not be in PyMC's way."""
-    return lambda job: getattr(import_module("tests.benchmarks.jax_samplers"), name)(job)
+
+    name: str
+
+    def compiled(self, job: Job) -> Callable[[int], Run]:
+        """What runs with a seed, compiled for the job but for its seed."""
+        return getattr(import_module("tests.benchmarks.jax_samplers"), self.name)(job)
+
+    def __call__(self, job: Job) -> Run:
+        return self.compiled(job)(job.seed)
 
 
 SAMPLERS: Mapping[str, Sampler] = {
@@ -167,10 +176,10 @@ SAMPLERS: Mapping[str, Sampler] = {
     "deer_sequential_jax": ours("mala", window=1, backend="jax"),
     "pymc": pymc_nuts,
     "nutpie": nutpie,
-    "numpyro": _in_jax("numpyro_nuts"),
-    "blackjax_nuts": _in_jax("blackjax_nuts"),
-    "blackjax_mala": _in_jax("blackjax_mala"),
-    "blackjax_chees": _in_jax("blackjax_chees"),
+    "numpyro": InJax("numpyro_nuts"),
+    "blackjax_nuts": InJax("blackjax_nuts"),
+    "blackjax_mala": InJax("blackjax_mala"),
+    "blackjax_chees": InJax("blackjax_chees"),
 }
 """By name; ``deer_*`` are ours, ``deer_sequential*`` without windows. That on Numba has nutpie's
 kind of metric, so that times per gradient are of the same work. ``deer_hmc`` runs on JAX, the
@@ -181,10 +190,9 @@ CPU = (
     *("pymc", "nutpie", "numpyro", "blackjax_nuts", "blackjax_mala"),
 )
 CPU_LARGE = ("deer_mala", "deer_hmc", "pymc", "nutpie", "numpyro")
-GPU = (
-    *("deer_mala", "deer_hmc", "deer_sequential"),
-    *("numpyro", "blackjax_nuts", "blackjax_mala", "blackjax_chees"),
-)
-GPU_EACH = ("deer_mala", "deer_hmc", "numpyro", "blackjax_nuts")
+GPU_OURS = ("deer_hmc", "deer_mala")
+GPU = ("numpyro", "blackjax_nuts", "blackjax_chees")
+GPU_ONE = ("numpyro", "blackjax_nuts")
+"""Others on a GPU, beside four chains and beside one."""
 USES_JAX = ("numpyro", "blackjax_nuts", "blackjax_mala", "blackjax_chees")
 """Samplers for which a CPU is to look like one device a chain, as PyMC has it."""

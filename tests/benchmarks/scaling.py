@@ -20,11 +20,12 @@ import pytensor.tensor as pt
 from scipy.special import expit
 
 from pymc_deer.backends import make_solver, runs_on_gpu
-from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.density import Density, build_density
 from pymc_deer.metric import Metric
 from pymc_deer.options import BackendName
+from pymc_deer.plan import window_plan
 from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
 from tests.benchmarks.rates import Rates, gradient_work, measure_rates
@@ -89,16 +90,19 @@ CPU = (
 )
 CPU_QUICK = (Point("window", windows=(16, 64)), Point("observations", n=100, windows=(64,)))
 GPU = (
-    Point("window", windows=(16, 256, 1024, 4096, 8192, 16_384, 65_536)),
+    Point("window", windows=(8192, 65_536)),
+    Point("observations", n=10_000, windows=(16_384,)),
+    Point("window", windows=(16, 256, 1024)),
+    Point("observations", n=10_000, windows=(1024,)),
     Point("window", chains=4, windows=(1024, 8192)),
+    *(Point("observations", n=n, windows=(1024,)) for n in (100, 100_000, 1_000_000)),
     *(Point("dimension", dimension=d, windows=(1024,)) for d in (10, 100, 1000, 10_000)),
-    *(Point("observations", n=n, windows=(1024,)) for n in (100, 10_000, 100_000, 1_000_000)),
     *(Point("chains", chains=c, windows=(1024,)) for c in (16, 64)),
 )
 GPU_QUICK = CPU_QUICK
 
 CPU_EFFORT = Effort(0.5, 3, 2048, 2**25, limit=900.0)
-GPU_EFFORT = Effort(0.5, 3, 8192, 2**28)
+GPU_EFFORT = Effort(0.3, 3, 8192, 2**28)
 QUICK_EFFORT = Effort(0.1, 1, 512, 2**22)
 
 
@@ -123,11 +127,11 @@ class Problem:
         """A step size that accepts about three quarters of the proposals in any dimension."""
         return Tuning(1.2 * self.dimension ** (-1 / 6), CURVATURE, self.metric)
 
-    def solver(self, backend: BackendName, window: int, n: int) -> Solver:
-        """Of so many transitions a call."""
+    def solver(self, backend: BackendName, window: int) -> Solver:
+        """With calls as long as those of a run."""
         noise = "device" if runs_on_gpu(backend) else "host"
         spec = SweepSpec(self.metric.kind, RULE, noise=noise)
-        plan = WindowPlan(window, None, TOLERANCE[self.density.dtype], n)
+        plan = window_plan(window, None, TOLERANCE[self.density.dtype], self.density)
         return make_solver(backend, self.density, spec, plan)
 
     def runs(self, solver: Solver, n: int, chains: int) -> list[TapedRequest]:
@@ -227,8 +231,8 @@ def _timed(
 
     It solves as many windows as take the time asked for, found by a first one.
     """
-    n = max(window, 256)
-    solver = problem.solver(point.backend, window, n)
+    solver = problem.solver(point.backend, window)
+    n = solver.plan.capacity
 
     def run(runs: Sequence[TapedRequest]) -> tuple[float, float]:
         begun = time.perf_counter()

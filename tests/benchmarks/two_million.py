@@ -3,7 +3,9 @@
 A hierarchical logistic regression in float32 whose intercepts and slopes vary by group: K = 20
 covariates, G = 100,000 groups, N = 1,000,000 observations. Each backend's run is a process of its
 own, whose peak resident memory the system tells when it has ended. Of each draw only the
-hyperparameters are stored. The rows go to ``docs/benchmarks/two_million.json``.
+hyperparameters are stored, whose R-hat and effective draws tell whether it has converged. The rows
+go to ``docs/benchmarks/two_million.json``, or another ``--name``. To convergence, on a GPU:
+``--backends jax --kernel hmc --chains 4 --tune 400 --draws 400 --name two_million_gpu``.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import pymc as pm
 import pytensor
 
 import pymc_deer
+from tests.benchmarks.figures import quality, scalars
 from tests.benchmarks.measure import write
 
 K = 20
@@ -79,6 +82,7 @@ def child(given: argparse.Namespace) -> None:
     seconds = time.perf_counter() - data
     posterior, stats = idata["posterior"].dataset, idata["sample_stats"].dataset
     attrs = idata["sample_stats"].attrs
+    r_hat, ess = quality(scalars({name: posterior[name].to_numpy() for name in HYPERPARAMETERS}))
     errors = [np.abs(posterior[name].mean(("chain", "draw")) - truth[name]) for name in truth]
     row = {
         "parameters": sum(v.size for v in model.initial_point().values()),
@@ -90,7 +94,10 @@ def child(given: argparse.Namespace) -> None:
         "seconds_sampling": round(attrs["deer_seconds_sampling"], 1),
         "gradients_sampling": int(stats["n_steps"].sum()),
         "acceptance_rate": round(float(stats["acceptance_rate"].mean()), 2),
+        "max_r_hat": round(r_hat, 3),
+        "min_ess_bulk": round(ess),
         "window": attrs["deer_window"],
+        "device": attrs["deer_device"],
         "mean_error": round(float(np.mean(np.concatenate([np.ravel(e) for e in errors]))), 3),
     }
     print(json.dumps(row))
@@ -120,13 +127,14 @@ def main() -> None:
     parser.add_argument("--tune", type=int, default=20)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--backends", nargs="+", default=["numba", "jax"])
+    parser.add_argument("--name", default="two_million", help="of the file with the rows")
     parser.add_argument("--backend", help="used by the benchmark itself")
     parser.add_argument("--child", action="store_true", help="used by the benchmark itself")
     arguments = parser.parse_args()
     if arguments.child:
         child(arguments)
     else:
-        write("two_million", rows(arguments))
+        write(arguments.name, rows(arguments))
 
 
 if __name__ == "__main__":

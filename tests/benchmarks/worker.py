@@ -47,6 +47,7 @@ class Worker:
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self._prepared: dict[str, Any] | None = None
         self.begun = time.perf_counter()
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
@@ -66,8 +67,10 @@ class Worker:
         return self._process.is_alive()
 
     def wait(self, limit: float = _START_SECONDS) -> dict[str, Any]:
-        """Until all is imported and prepared."""
-        return self._receive(limit)
+        """Until all is imported and prepared, if it is not yet."""
+        if self._prepared is None:
+            self._prepared = self._receive(limit)
+        return self._prepared
 
     def ask(self, request: Any, limit: float) -> dict[str, Any]:
         """The answer, or a dict with a ``status`` that says why there is none."""

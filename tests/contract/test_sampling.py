@@ -28,6 +28,7 @@ from pymc_deer.recorder import Piece, Values
 from pymc_deer.settings import Settings
 from pymc_deer.shared_step import KERNELS
 from pymc_deer.stretch import Streams
+from pymc_deer.trials import UNKNOWN
 from tests.random_models.check import quick_compilation
 from tests.support import BACKENDS, SEED
 from tests.support import sample as step_by_step
@@ -492,6 +493,27 @@ def test_a_worker_process_has_the_cores_it_is_given(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
+def test_stretches_that_would_leave_windows_empty_go_step_by_step() -> None:
+    """JAX evaluates whole windows; no state is another one but for rounding and the tolerance."""
+    with pm.Model() as model:
+        pm.Normal("x", shape=4)
+    metric, options = np.ones(4), {"jacobian": "secant", "curvature": 1.5, "step_size": 0.5}
+
+    def run(window: int, draws: int) -> DataTree:
+        sizes = {"draws": draws, "tune": 0, "steps_per_draw": 1, "chains": 2}
+        return together(model, window=window, metric=metric, **sizes, **options)
+
+    short, filled, by_steps = run(256, 63), run(256, 64), run(1, 64)
+    assert (short.sample_stats["window"] == 1).all()
+    assert (short.sample_stats["sweeps"] == 0).all()
+    assert (filled.sample_stats["window"] == 256).all()
+    assert (filled.sample_stats["sweeps"] > 0).all()
+    x = by_steps.posterior["x"]
+    np.testing.assert_array_equal(short.posterior["x"], x[:, :63])
+    np.testing.assert_allclose(filled.posterior["x"], x, atol=1e-5)
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
 def test_the_windows_of_all_chains_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """One chain's do; those that run at the same time are made narrower, and the user is told."""
     monkeypatch.setattr("pymc_deer.backends.base.available_cores", lambda: 4)
@@ -501,10 +523,10 @@ def test_the_windows_of_all_chains_fit_in_memory(monkeypatch: pytest.MonkeyPatch
 
     def run(free: float, chains: int) -> DataTree:
         monkeypatch.setattr("pymc_deer.backends.base.available_memory", lambda: free)
-        options = {"window": 256, "jacobian": "secant", "curvature": 1.5, "draws": 5, "tune": 5}
+        options = {"window": 256, "jacobian": "secant", "curvature": 1.5, "draws": 40, "tune": 5}
         return together(model, chains=chains, **options)
 
-    step = KERNELS["mala"](model=model, n_chains=1, backend="jax", window=1)
+    step = KERNELS["mala"](model=model, foreseen=UNKNOWN, backend="jax", window=1)
     free = 4 * 256 * step.solver.bytes_per_state()
     alone = run(free, 1)
     assert alone.sample_stats.attrs["deer_window"] == 256

@@ -12,6 +12,7 @@ import pytest
 import pymc_deer.backends.jax
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.backends.jax_loops import asked_rows
 from pymc_deer.backends.numba import NumbaSolver
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.placement import OneDevice
@@ -40,7 +41,9 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a device that is not the host, from which small arrays are worth picking."""
     monkeypatch.setattr(JaxSolver, "batches_chains", True)
+    monkeypatch.setattr("pymc_deer.backends.jax._FETCHED", 0)
 
 
 @pytest.fixture(params=WAYS)
@@ -158,8 +161,28 @@ def test_no_more_is_fetched_than_is_asked_for(window: int, monkeypatch: pytest.M
 
     monkeypatch.setattr(OneDevice, "fetched", counted)
     solver.run_together([r._replace(stride=5) for r in runs(case)], case.params, 512)
-    size = case.density.size
-    assert max(numbers) == len(runs(case)) * (N + (2 * size + 2) * N // 5)
+    size, plan = case.density.size, solver.plan
+    rows = plan.capacity + (window if window > 1 else 0)
+    assert max(numbers) == len(runs(case)) * (rows + (2 * size + 2) * (rows // 5))
+
+
+@ON_JAX
+@pytest.mark.usefixtures("in_one_batch")
+def test_what_picks_rows_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of transitions; and not at all where everything is small."""
+    case, solver = problem("eight_schools"), compiled("jax", 64)
+    every_fifth = [r._replace(stride=5) for r in runs(case)]
+
+    def solve(n: int) -> int:
+        some = [r._replace(tape=r.tape[:n]) for r in every_fifth]
+        solver.run_together(some, case.params, 512)
+        return asked_rows._cache_size()
+
+    n_compiled = solve(50)
+    assert [solve(n) for n in (55, 100, 150)] == [n_compiled] * 3
+    asked_rows.clear_cache()
+    monkeypatch.setattr("pymc_deer.backends.jax._FETCHED", 2**26)
+    assert solve(50) == 0
 
 
 @ON_JAX

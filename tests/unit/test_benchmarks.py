@@ -185,7 +185,8 @@ def test_a_process_without_its_package_says_so():
 def test_a_race_gives_a_row_to_each_sampler_whenever_it_has_run():
     setting = race.Setting(cores=1, precision="float64", on_gpu=False)
     sizes = {"draws": 30, "tune": 30, "chains": 2}
-    first, row = race.race("eight_schools", ["deer_sequential_jax"], sizes, 2, 300.0, setting)
+    with race.started("eight_schools", ["deer_sequential_jax"], sizes, setting) as workers:
+        first, row = race.race("eight_schools", workers, sizes, 2, 300.0, setting)
     assert first["repeats"] == 1
     assert first["each"]["ess_per_s"] == row["each"]["ess_per_s"][:1]
     assert (row["model"], row["sampler"]) == ("eight_schools", "deer_sequential_jax")

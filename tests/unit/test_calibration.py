@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,19 +13,12 @@ import pytest
 from pymc_deer import calibration
 from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.request import TapedRequest, Tuning
-from pymc_deer.calibration import (
-    Calibration,
-    Pilot,
-    Trial,
-    Trials,
-    choose_curvature,
-    choose_window,
-    rule_windows_out,
-)
+from pymc_deer.calibration import Calibration, choose_curvature, choose_window, rule_windows_out
 from pymc_deer.jacobian import Rule
 from pymc_deer.metric import identity_metric
 from pymc_deer.noise import draw_normals
 from pymc_deer.status import BackendError
+from pymc_deer.trials import Foreseen, Pilot, Trial, Trials
 
 SEQUENTIAL = 10.0
 
@@ -42,6 +36,7 @@ class ScriptedTrials:
     ) -> None:
         self.times, self.stochastic, self.sweeps, self.memory = times, stochastic, sweeps, memory
         self.tried: list[tuple[int, str]] = []
+        self.compiled: list[int] = []
         self.n_chains = 1
 
     @property
@@ -50,6 +45,9 @@ class ScriptedTrials:
 
     def fits(self, window: int) -> bool:
         return window <= self.memory
+
+    def compile_together(self, windows: Sequence[int], rule: Rule) -> None:
+        self.compiled += windows
 
     def break_even(self, window: int, rule: Rule) -> float:
         return 20.0 * SEQUENTIAL / self.times[window]
@@ -160,7 +158,7 @@ def test_nothing_is_measured_where_no_batch_could_pay() -> None:
 
 
 def test_trials_is_what_the_script_stands_for() -> None:
-    for name in ("sequential", "fits", "break_even", "run"):
+    for name in ("sequential", "fits", "compile_together", "break_even", "run"):
         assert hasattr(Trials, name)
     assert of_chains(1).n_chains == ScriptedTrials({}).n_chains
 
@@ -205,6 +203,9 @@ class Device:
     def with_rule(self, rule: Rule) -> "Device":
         return self
 
+    def one_blas_thread(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def bytes_per_state(self) -> int:
         return 10
 
@@ -223,11 +224,11 @@ class Device:
         return [Solved(n, calls + i) for i in range(len(chains))]
 
 
-def of_chains(n: int, clock: Clock | None = None) -> Trials:
-    """Trials of so many chains on that device."""
+def of_chains(n: int, clock: Clock | None = None, n_draws: int | None = None) -> Trials:
+    """Trials of so many chains on that device, of a run with so many draws of two transitions."""
     tuning = Tuning(0.5, 1.0, identity_metric("diag", 1))
-    pilot = Pilot(np.zeros(1), tuning, ())
-    return Trials(cast(Any, Device(clock or Clock())), pilot, n_chains=n)
+    pilot = Pilot(np.zeros(1), tuning, (), steps_per_draw=2)
+    return Trials(cast(Any, Device(clock or Clock())), pilot, run=Foreseen(n, n_draws))
 
 
 @pytest.mark.parametrize(("n_chains", "window"), [(1, 256), (4, 64), (16, 1), (200, 1)])
@@ -235,17 +236,45 @@ def test_more_chains_in_a_batch_leave_less_room_for_windows(
     n_chains: int, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(calibration, "time", clock)
+    monkeypatch.setattr("pymc_deer.trials.time", clock)
     chosen = choose_window(of_chains(n_chains, clock), ("secant",), "gpu")
     assert chosen.window == window
     assert ("of 4 chains in one batch" in chosen.reason) == (n_chains == 4)
+
+
+def test_a_run_is_given_no_windows_wider_than_pay_for_its_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("pymc_deer.trials.time", clock)
+    monkeypatch.setattr(calibration, "_FIRST_WIDTH", {"gpu": 256})
+    windows = [choose_window(of_chains(1, clock, n), ("secant",), "gpu").window for n in (25, 1000)]
+    assert windows == [64, 256]
+    assert of_chains(1, clock, 25).n_windowed(256) == 50
+    assert of_chains(1, clock).n_windowed(4096) == 4096
+
+
+def test_a_gpus_windows_are_compiled_at_the_same_time() -> None:
+    trials = ScriptedTrials({64: 3.0, 256: 1.0, 1024: 0.5, 4096: 0.2, 16384: 0.1})
+    chosen(trials, "gpu")
+    assert trials.compiled == [1024, 4096, 16384]
+    chosen(trials := ScriptedTrials({16: 9.0, 64: 5.0, 256: 2.0, 1024: 3.0}))
+    assert trials.compiled == []
+
+
+def test_widths_compiled_together_are_solved_once_each() -> None:
+    solved: list[int] = []
+    trials = of_chains(1)
+    trials.warm_up = lambda window, rule: solved.append(window)
+    trials.compile_together([64, 256, 1024], "secant")
+    assert sorted(solved) == [64, 256, 1024]
 
 
 def test_chains_in_a_batch_share_the_memory_and_wait_for_the_slowest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(calibration, "time", clock)
+    monkeypatch.setattr("pymc_deer.trials.time", clock)
     one, four = (of_chains(n, clock) for n in (1, 4))
     assert one.fits(16384)
     assert four.fits(4096)

@@ -11,7 +11,6 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
 
-from pymc_deer.calibration import Trial, Trials
 from pymc_deer.cost_shares import (
     FUNCTION_COST,
     Work,
@@ -27,6 +26,7 @@ from pymc_deer.profile_report import Profile
 from pymc_deer.profiling import window_cost
 from pymc_deer.recommendation import WindowCost, recommend
 from pymc_deer.status import BackendError
+from pymc_deer.trials import Trial, Trials
 from tests.support import Opaque
 
 N, D, W = 100, 3, 7
