@@ -5,6 +5,7 @@ taken in the span of the leading directions of both, and the eigenvectors that a
 are kept (Seyboldt, Carlson and Carpenter 2026, arXiv:2603.18845; nutpie's low-rank metric).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +32,9 @@ _PRIOR_DRAWS = 0.5
 """Weight of the identity in the projected covariances, in draws: enough to invert them. For a
 Gaussian the noise of A and of B cancels, so that more would only hide strong correlations."""
 
+Part = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Draws (n, D), gradients (n, D) and chains (n,)."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -41,14 +45,14 @@ class Sample:
     Attributes
     ----------
     parts
-        Draws (n, D), gradients (n, D) and chains (n,) of the parts of the window, in their order.
+        Of the window, in their order.
     stride
         Of how many rows one is taken.
     seen
         Rows of the window.
     """
 
-    parts: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...] = ()
+    parts: tuple[Part, ...] = ()
     stride: int = 1
     seen: int = 0
 
@@ -60,12 +64,18 @@ class Sample:
         part = _rows((draws.reshape(-1, size), dlogp.reshape(-1, size), chains), rows)
         sample = Sample((*self.parts, part), self.stride, self.seen + n_chains * n)
         while sum(len(chains) for *_, chains in sample.parts) > _limit(size):
-            half = _rows(sample.together, slice(None, None, 2))
-            sample = Sample((half,), 2 * sample.stride, sample.seen)
+            sample = Sample(tuple(sample._every_other()), 2 * sample.stride, sample.seen)
         return sample
 
+    def _every_other(self) -> Iterator[Part]:
+        """The parts with every other of all rows, of which no copy is made."""
+        before = 0
+        for part in self.parts:
+            yield _rows(part, slice(before % 2, None, 2))
+            before += len(part[-1])
+
     @property
-    def together(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def together(self) -> Part:
         """All draws, gradients and chains, as copies."""
         draws, dlogp, chains = (np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
         return draws, dlogp, chains
@@ -76,9 +86,7 @@ class Sample:
         return replace(self, parts=tuple(parts))
 
 
-def _rows(
-    arrays: tuple[np.ndarray, np.ndarray, np.ndarray], rows: slice
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rows(arrays: Part, rows: slice) -> Part:
     """These rows alone, which hold no memory of others."""
     draws, dlogp, chains = (np.ascontiguousarray(array[rows]) for array in arrays)
     return draws, dlogp, chains

@@ -95,10 +95,11 @@ def _run_races(races: Sequence[Race], setting: race.Setting, results: Results, e
         for workers in started:
             for worker in workers.values():
                 worker.wait()
+        moment = time.strftime(race.MOMENT)
         for each, workers in zip(races, started, strict=True):
             begun = time.perf_counter()
             sizes, limits = each.case.sizes, (each.case.repeats, each.case.limit)
-            for row in race.race(each.model, workers, sizes, *limits, setting, end):
+            for row in race.race(each.model, workers, sizes, *limits, setting, end, moment):
                 results.add([row | {"race_s": round(time.perf_counter() - begun)}])
 
 

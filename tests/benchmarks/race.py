@@ -80,6 +80,8 @@ def of_seed(sampler: Sampler, job: Job, on_gpu: bool) -> Callable[[int], Run]:
     return lambda seed: sampler(replace(job, seed=seed))
 
 
+MOMENT = "%Y-%m-%d %H:%M:%S"
+
 Workers = dict[str, Worker]
 
 
@@ -103,6 +105,7 @@ def race(
     limit: float,
     setting: Setting,
     end: float = float("inf"),
+    begun: str | None = None,
 ) -> Iterator[Row]:
     """A sampler's row each time that it has run, of its runs so far; the last one is of all.
 
@@ -118,8 +121,10 @@ def race(
         Seconds for a run.
     end
         Moment of `time.perf_counter` after which no run is begun.
+    begun
+        Date and time that tell which runs followed on one another; now, by default.
     """
-    begun = time.strftime("%Y-%m-%d %H:%M:%S")
+    begun = begun or time.strftime(MOMENT)
     common = {"run": begun, "precision": setting.precision, "cores": setting.cores, **sizes}
     answers: dict[str, list[Row]] = {sampler: [] for sampler in workers}
 

@@ -50,14 +50,13 @@ def ours(kernel: str, **options: Any) -> Sampler:
 
         begun = time.perf_counter()
         idata: Any = pymc_deer.sample(
-            **job.lengths,
+            **(job.lengths | options),
             kernel=kernel,
             model=job.model,
             cores=job.cores,
             random_seed=job.seed,
             compute_convergence_checks=False,
             quiet=True,
-            **options,
         )
         total = time.perf_counter() - begun
         stats = idata["sample_stats"]
@@ -76,6 +75,7 @@ def ours(kernel: str, **options: Any) -> Sampler:
                 "sweeps": sweeps,
                 "leapfrog_steps": int(stats.attrs["deer_n_leapfrog"]),
                 "backend": str(stats.attrs["deer_backend"]),
+                **{f"own_{n}": options[n] for n in ("chains", "draws") if n in options},
             },
         )
 
@@ -171,6 +171,7 @@ SAMPLERS: Mapping[str, Sampler] = {
     "deer_mala": ours("mala"),
     "deer_hmc": ours("hmc"),
     "deer_hmc_numba": ours("hmc", backend="numba"),
+    "deer_hmc_256": ours("hmc", window=1, chains=256, draws=100, tune=200),
     "deer_sequential": ours("mala", window=1),
     "deer_sequential_numba": ours("mala", window=1, backend="numba", metric="diag"),
     "deer_sequential_jax": ours("mala", window=1, backend="jax"),
@@ -182,7 +183,8 @@ SAMPLERS: Mapping[str, Sampler] = {
     "blackjax_chees": InJax("blackjax_chees"),
 }
 """By name; ``deer_*`` are ours, ``deer_sequential*`` without windows. That on Numba has nutpie's
-kind of metric, so that times per gradient are of the same work. ``deer_hmc`` runs on JAX, the
+kind of metric, so that times per gradient are of the same work. ``deer_hmc_256`` has as many chains
+and draws as ChEES-HMC. ``deer_hmc`` runs on JAX, the
 default, which compiles sooner; models with groups sample faster as ``deer_hmc_numba``."""
 
 CPU = (
@@ -191,7 +193,7 @@ CPU = (
 )
 CPU_LARGE = ("deer_mala", "deer_hmc", "pymc", "nutpie", "numpyro")
 GPU_OURS = ("deer_hmc", "deer_mala")
-GPU = ("numpyro", "blackjax_nuts", "blackjax_chees")
+GPU = ("deer_hmc_256", "numpyro", "blackjax_nuts", "blackjax_chees")
 GPU_ONE = ("numpyro", "blackjax_nuts")
 """Others on a GPU, beside four chains and beside one."""
 USES_JAX = ("numpyro", "blackjax_nuts", "blackjax_mala", "blackjax_chees")

@@ -19,6 +19,7 @@ RATIOS: dict[str, tuple[str, str, str]] = {
     "DeerHMC / nutpie, all": ("deer_hmc", "nutpie", "ess_per_s_all"),
     "DeerMALA / NumPyro": ("deer_mala", "numpyro", "ess_per_s"),
     "DeerHMC / NumPyro": ("deer_hmc", "numpyro", "ess_per_s"),
+    "DeerMALA / BlackJAX": ("deer_mala", "blackjax_nuts", "ess_per_s"),
     "DeerHMC / BlackJAX": ("deer_hmc", "blackjax_nuts", "ess_per_s"),
     "sequential / nutpie, time per gradient": (
         *("deer_sequential_numba", "nutpie", "us_per_gradient"),
@@ -88,16 +89,26 @@ def race_tables(rows: Sequence[Row]) -> str:
     found = []
     for name in dict.fromkeys((row["model"], row["chains"]) for row in rows):
         own = [row for row in rows if (row["model"], row["chains"]) == name]
-        first = own[0]
         dimension = next((row["dimension"] for row in own if "dimension" in row), None)
-        warmup = "each sampler's own" if first["tune"] is None else first["tune"]
         repeats = max(row["repeats"] for row in own)
         found.append(
-            f"### {first['model']}\n\nD = {_cell(dimension)}; {first['chains']} chains of "
-            f"{first['draws']} draws, warm-up {warmup}; {first['precision']}; medians of {repeats}."
-            f"\n\n{table(own, _RACE)}"
+            f"### {_named(*name)}\n\nD = {_cell(dimension)}; {_sizes(own)}; {own[0]['precision']}; "
+            f"medians of {repeats}.\n\n{table(own, _RACE)}"
         )
     return "\n".join(found)
+
+
+def _sizes(rows: Sequence[Row]) -> str:
+    """Chains, draws and warm-up of a model's runs, and of whom where they differ."""
+    samplers: dict[str, list[str]] = {}
+    for row in rows:
+        chains, draws = row.get("own_chains", row["chains"]), row.get("own_draws", row["draws"])
+        warmup = "each sampler's own" if row["tune"] is None else row["tune"]
+        size = f"{chains:.0f} chain{'s' * (chains > 1)} of {draws:.0f} draws, warm-up {warmup}"
+        samplers.setdefault(size, []).append(row["sampler"])
+    if len(samplers) == 1:
+        return next(iter(samplers))
+    return "; ".join(f"{', '.join(names)}: {size}" for size, names in samplers.items())
 
 
 def ratio_table(rows: Sequence[Row], ratios: Mapping[str, tuple[str, str, str]] = RATIOS) -> str:

@@ -17,7 +17,18 @@ import pytest
 
 from pymc_deer.density import build_density
 from pymc_deer.noise import Tape, draw_tape
-from tests.benchmarks import hlo, paper, race, samplers, scaling, suites, sweeps, tables
+from tests.benchmarks import (
+    device_exactness,
+    gpu_kernels,
+    hlo,
+    paper,
+    race,
+    samplers,
+    scaling,
+    suites,
+    sweeps,
+    tables,
+)
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.figures import Run, figures, scalars, seconds_to_converge
 from tests.benchmarks.measure import RESULTS, surroundings
@@ -279,6 +290,63 @@ def test_scaling_compares_windows_with_the_sequential_chain_and_the_bound():
     assert windowed["us_per_state"] == pytest.approx(1e6 * seconds / states, rel=1e-2)
     bound = rates.seconds(*gradient_work(30, 3, 1 * 2, 8))
     assert single["bound_transitions_per_s"] == pytest.approx(2 / bound, rel=1e-2)
+
+
+def test_steps_and_sweeps_are_timed_on_whatever_device_there_is(monkeypatch):
+    monkeypatch.setattr(gpu_kernels, "_STEPS", 4)
+    monkeypatch.setattr(gpu_kernels, "_SWEEPS", 2)
+    loops = [gpu_kernels.Loop("german_credit", "hmc", 2, 1, 3)]
+    loops += [gpu_kernels.Loop("german_credit", "mala", 1, 8)]
+    run, count = gpu_kernels.prepared(loops[1])
+    assert count == 2
+    [solved] = run()
+    assert (len(solved), solved.n_sweeps, solved.n_fallback) == (16, 2, 0)
+    for row, loop in zip(gpu_kernels.rows(loops), loops, strict=True):
+        assert vars(loop).items() <= row.items()
+        assert min(row["us"], row["us_default"]) > 0
+        # No kernels of a GPU.
+        assert (row["kernels"], row["busy_us"], row["longest"]) == (0, 0.0, "")
+
+
+def test_a_device_is_compared_with_numba_on_one_tape(monkeypatch):
+    monkeypatch.setattr(device_exactness, "N", 64)
+    monkeypatch.setattr(device_exactness, "WINDOW", 16)
+    monkeypatch.setattr(device_exactness, "KERNELS", ("mala",))
+    found = list(device_exactness.rows(["float64"]))
+    assert [(row["window"], row["chains"]) for row in found] == [(1, 1), (1, 4), (16, 1), (16, 4)]
+    assert all(row["difference"] < 1e-12 for row in found[:2])
+    assert all(0 < row["difference"] < 10 * row["tol"] for row in found[2:])
+    assert all(row["sweeps"] > 0 and row["fallback"] == 0 for row in found[2:])
+
+
+def test_runs_of_different_sizes_say_whose_they_are():
+    rows = [race_row("deer_hmc", [2.0], draws=4000), race_row("numpyro", [1.0], tune=500)]
+    rows += [race_row("blackjax_chees", [9.0], tune=500, own_chains=256.0, own_draws=100.0)]
+    sizes = tables.race_tables(rows)
+    assert "deer_hmc: 4 chains of 4000 draws, warm-up each sampler's own; " in sizes
+    assert "numpyro: 4 chains of 10 draws, warm-up 500; " in sizes
+    assert "blackjax_chees: 256 chains of 100 draws, warm-up 500; float64" in sizes
+    assert "D = 10; 1 chain of 10 draws, warm-up" in tables.race_tables(
+        [race_row("numpyro", [1.0], chains=1)]
+    )
+
+
+def test_what_a_gpu_can_compile_ahead_runs_with_any_seed(monkeypatch):
+    asked = []
+
+    def compiled(self, job):
+        asked.append(job.seed)
+        return lambda seed: run_of(independent(2, 10 + seed))
+
+    monkeypatch.setattr(samplers.InJax, "compiled", compiled)
+    job = samplers.Job(pm.Model(), 10, 10, 2, 1, seed=1)
+    ahead = race.of_seed(samplers.InJax("numpyro_nuts"), job, on_gpu=True)
+    assert asked == [1]
+    assert [ahead(seed).posterior["x"].shape[1] for seed in (3, 4)] == [13, 14]
+    later = race.of_seed(samplers.InJax("numpyro_nuts"), job, on_gpu=False)
+    assert asked == [1]
+    assert later(5).posterior["x"].shape[1] == 15
+    assert asked == [1, 5]
 
 
 def test_the_bound_is_what_takes_longer():
