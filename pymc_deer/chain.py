@@ -5,7 +5,7 @@ start of the stretch until all its draws are out, so that the record is small an
 the same stretch can be solved again and taken up in the middle.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,7 +13,10 @@ import numpy as np
 from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.adaptation import Warmup, observe
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.request import TapedRequest
+from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
+from pymc_deer.lockstep import as_many, in_lockstep
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import first_metric
 from pymc_deer.mixing import BatchMeans
@@ -78,6 +81,23 @@ class ChainRecord:
     z: np.ndarray | None = None
 
 
+def begin_together(
+    chains: Sequence["Chain"],
+    starts: Sequence[Start],
+    metric: Metric,
+    params: Sequence[np.ndarray],
+) -> None:
+    """Put chains at their starts with the same metric, each with a step size of its own."""
+    solver = chains[0].solver_for(1)
+
+    def solve(asked: Sequence[TapedRequest]) -> Sequence[Trajectory]:
+        every = as_many(asked, len(chains)) if solver.batches_chains else asked
+        return solver.run_together(every, params, 1)[: len(asked)]
+
+    pairs = zip(chains, starts, strict=True)
+    in_lockstep([chain.trials(start, metric) for chain, start in pairs], solve)
+
+
 class Chain:
     """Hands out draws of one chain.
 
@@ -114,27 +134,29 @@ class Chain:
 
     def begin(self, start: Start, params: Sequence[np.ndarray]) -> None:
         """Put the chain at its start, with a metric and a step size that suit the place."""
-        self.begin_with(start.x, first_metric(self.solver.spec.metric, [start]), params)
+        metric = first_metric(self.solver.spec.metric, [start])
+        begin_together([self], [start], metric, params)
 
-    def begin_with(self, x: np.ndarray, metric: Metric, params: Sequence[np.ndarray]) -> None:
-        """Put the chain at x, shape (D,), with a metric and a step size that suits the place.
+    def trials(self, start: Start, metric: Metric) -> Generator[TapedRequest, Trajectory, None]:
+        """Put the chain at its start, with this metric and a step size that suits the place.
 
         What the user fixed stays. The step size is halved or doubled until the acceptance of one
-        transition crosses 1/2 (Hoffman and Gelman 2014, algorithm 4).
+        transition crosses 1/2 (Hoffman and Gelman 2014, algorithm 4): each yields the transition to
+        solve, and is sent what was found.
         """
         record = self.record
-        record.x, record.z = x, None
+        record.x, record.z = start.x, None
         record.warmup.whiten(metric)
         if not record.warmup.wants_step_size:
             return
-        tuning, rng = record.warmup.tuning, record.streams.start
+        tuning, rng, x = record.warmup.tuning, record.streams.start, start.x
         noise = Tape(self.solver.draw_momenta(rng, 1, len(x)), np.zeros(1))
         z = tuning.metric.to_z(x)
         step_size, direction = tuning.step_size, 0.0
         for _ in range(_STEP_SIZE_TRIALS):
             trial = replace(tuning, step_size=step_size)
-            log_alpha = self.solver.solve(z, noise, trial, params, record.streams.probes).log_alpha
-            here = 1.0 if acceptance_rates(log_alpha)[0] > 0.5 else -1.0
+            found = yield TapedRequest(z, noise, trial, record.streams.probes)
+            here = 1.0 if acceptance_rates(found.log_alpha)[0] > 0.5 else -1.0
             if here == -direction:
                 # Going up, the last step that was still accepted.
                 step_size *= 0.5 if here < 0 else 1.0
@@ -269,9 +291,9 @@ class Chain:
         steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
         z = tuning.metric.to_z(record.x) if record.z is None else record.z
         draws, streams = record.stretch_draws, record.streams
-        return Task(self._solver_for(draws * steps), z, tuning, draws, steps, streams, stride)
+        return Task(self.solver_for(draws * steps), z, tuning, draws, steps, streams, stride)
 
-    def _solver_for(self, n: int) -> Solver:
+    def solver_for(self, n: int) -> Solver:
         """The solver for n transitions: step by step, where most of a window would be empty."""
         solver = self._narrowed_solver
         plan = solver.plan

@@ -6,9 +6,10 @@ import numpy as np
 
 from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import Density, Point
 from pymc_deer.noise import draw_tape
 from pymc_deer.options import BackendName

@@ -11,7 +11,7 @@ import numpy as np
 
 from pymc_deer.adaptation import observe
 from pymc_deer.backends.base import Solver
-from pymc_deer.chain import Chain, ChainRecord
+from pymc_deer.chain import Chain, ChainRecord, begin_together
 from pymc_deer.metric_estimate import first_metric
 from pymc_deer.start import Start
 from pymc_deer.stretch import SolvedStretch
@@ -50,8 +50,7 @@ class Ensemble:
         same metric.
         """
         metric = first_metric(self.solver.spec.metric, starts)
-        for chain, start in zip(self.chains, starts, strict=True):
-            chain.begin_with(start.x, metric, params)
+        begin_together(self.chains, starts, metric, params)
 
     @property
     def tuning(self) -> bool:

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import Density
 from pymc_deer.memory import affordable_rows
 

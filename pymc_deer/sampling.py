@@ -32,7 +32,7 @@ from pymc_deer.sample_arguments import (
 )
 from pymc_deer.settings import Settings
 from pymc_deer.shared_step import make_step, within_memory
-from pymc_deer.start import find_start
+from pymc_deer.start import find_starts
 from pymc_deer.step import DeerStep
 from pymc_deer.store import require_zarr
 from pymc_deer.store_recorder import RunPlace, StoreRecorder
@@ -328,10 +328,8 @@ def _started(
     ]
     records = [step.new_record(rng, settings.tune, settings.draws) for rng in rngs]
     ensemble = Ensemble(hardware.solver(step.solver, settings, params), records)
+    own_rngs = [record.streams.start for record in records]
     default = step.density.initial_point
-    starts = [
-        find_start(model, ensemble.solver, point, default, params, record.streams.start)
-        for point, record in zip(points, records, strict=True)
-    ]
+    starts = find_starts(model, ensemble.solver, points, default, params, own_rngs)
     ensemble.begin(starts, params)
     return ensemble

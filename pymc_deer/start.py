@@ -1,6 +1,6 @@
 """Where a chain starts: jittered unless the user said where, and only where logp is finite."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,8 @@ from pymc.model import Model
 
 from pymc_deer.backends.base import Solver
 from pymc_deer.checks import term_logps
-from pymc_deer.density import Point
+from pymc_deer.density import Density, Point
+from pymc_deer.lockstep import as_many, in_lockstep
 from pymc_deer.metric import identity_metric
 from pymc_deer.status import StartError
 
@@ -32,7 +33,20 @@ def find_start(
     params: Sequence[np.ndarray],
     rng: np.random.Generator,
 ) -> Start:
-    """Where to start, in the density's dtype.
+    """Where one chain starts; see `find_starts`."""
+    [start] = find_starts(model, solver, [point], default, params, [rng])
+    return start
+
+
+def find_starts(
+    model: Model,
+    solver: Solver,
+    points: Sequence[Point],
+    default: Point,
+    params: Sequence[np.ndarray],
+    rngs: Sequence[np.random.Generator],
+) -> list[Start]:
+    """Where each chain starts, in the density's dtype.
 
     PyMC jitters the starting points of NUTS and of no other step method. Here the variables that
     stand at the model's default are moved by U(-1, 1), so that chains start apart; those that
@@ -40,20 +54,37 @@ def find_start(
 
     Parameters
     ----------
-    point
-        Where PyMC would start.
+    points
+        Where PyMC would start them.
     default
         ``model.initial_point()``.
     solver, params
         What evaluates logp and its gradient there, with the density's parameters.
+    rngs
+        Of each chain.
 
     Raises
     ------
     StartError
         Naming the terms of logp that are not finite.
     """
-    layout, dtype = solver.density.layout, solver.density.dtype
-    identity = identity_metric(solver.spec.metric, layout.size)
+    identity = identity_metric(solver.spec.metric, solver.density.size)
+
+    def evaluate(asked: Sequence[np.ndarray]) -> Sequence[tuple[float, np.ndarray]]:
+        every = as_many(asked, len(points)) if solver.batches_chains else asked
+        return solver.evaluate_together(every, identity, params)[: len(asked)]
+
+    pairs = zip(points, rngs, strict=True)
+    return in_lockstep(
+        [_trials(model, solver.density, point, default, rng) for point, rng in pairs], evaluate
+    )
+
+
+def _trials(
+    model: Model, density: Density, point: Point, default: Point, rng: np.random.Generator
+) -> Generator[np.ndarray, tuple[float, np.ndarray], Start]:
+    """Yields states to try, and is sent logp and its gradient there."""
+    layout = density.layout
     x = layout.ravel(point, "float64")
     free = np.concatenate(
         [
@@ -64,9 +95,9 @@ def find_start(
     candidate = x
     for _ in range(_RETRIES if free.any() else 1):
         candidate = np.where(free, x + rng.uniform(-1.0, 1.0, len(x)), x)
-        logp, dlogp = solver.evaluate(candidate, identity, params)
+        logp, dlogp = yield candidate
         if np.isfinite(logp) and np.isfinite(dlogp).all():
-            return Start(candidate.astype(dtype), dlogp)
+            return Start(candidate.astype(density.dtype), dlogp)
     raise StartError(_describe(model, {**point, **layout.unravel(candidate)}))
 
 

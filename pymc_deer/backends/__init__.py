@@ -10,7 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import Density
 from pymc_deer.noise import NoiseSource
 from pymc_deer.options import BackendName, Options

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from threading import Event
 from typing import Any, Self
@@ -18,6 +18,7 @@ from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.request import Request, TapedRequest, Tuning
 from pymc_deer.backends.threads import OneAtATime, Threads, available_cores, existing_cores
 from pymc_deer.backends.trajectory import Buffers, Found, Job, Noise, Trajectory
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
 from pymc_deer.duplicate import duplicate
@@ -27,9 +28,6 @@ from pymc_deer.metric import Metric
 from pymc_deer.noise import Draw, Tape, draw_keys
 from pymc_deer.noise_numba import FasterOnceMany
 from pymc_deer.sweep import SweepSpec
-
-_NARROWEST = 8
-"""Windows below it cost more than the steps they save."""
 
 _THREADS_SECONDS = 5e-3
 """Time of all chains from which threads pay; warm-up takes as long with 1 ms."""
@@ -45,40 +43,6 @@ _ARRAYS_PER_STATE = 32
 
 _ARRAYS_PER_PROBE = 4
 """And for each probe: its direction, the product, and what carries them along a path."""
-
-
-@dataclass(frozen=True)
-class WindowPlan:
-    """How a stretch is solved; nothing here changes the states by more than the tolerance.
-
-    Attributes
-    ----------
-    window
-        W, transitions solved at once; 1 runs the chain step by step.
-    max_sweeps
-        Sweeps allowed for every W transitions before the rest is run step by step; None for
-        W / 2 + 8: below two transitions a sweep, sweeps no longer pay on any device.
-    tol
-        Bound on the summed residuals of the states from which the next one is committed, in
-        whitened units.
-    capacity
-        Most transitions a call will be asked for.
-    """
-
-    window: int
-    max_sweeps: int | None
-    tol: float
-    capacity: int
-
-    def sweep_budget(self, n: int) -> int:
-        """Most sweeps for n transitions."""
-        per_window = self.window // 2 + 8 if self.max_sweeps is None else self.max_sweeps
-        return -(-n // self.window) * per_window
-
-    def narrowed(self, times: int) -> "WindowPlan":
-        """The plan with a quarter of the window, so many times over; below 8 it is sequential."""
-        window = self.window >> (2 * times)
-        return replace(self, window=window if window >= _NARROWEST else 1)
 
 
 class Solver(ABC):
@@ -315,19 +279,26 @@ class Solver(ABC):
     def evaluate(
         self, z: np.ndarray, metric: Metric, params: Sequence[np.ndarray]
     ) -> tuple[float, np.ndarray]:
-        """Logp and whitened gradient at z of shape (D,): a transition of step size 0.
+        """Logp and whitened gradient at z of shape (D,)."""
+        return self.evaluate_together([z], metric, params)[0]
+
+    def evaluate_together(
+        self, states: Sequence[np.ndarray], metric: Metric, params: Sequence[np.ndarray]
+    ) -> list[tuple[float, np.ndarray]]:
+        """Logp and whitened gradient at each state, (D,): a transition of step size 0.
 
         It goes through the programs that run the chain, so nothing more is compiled.
         """
-        size = self.density.size
         rng = np.random.default_rng(0)
-        # Two states, so that the first call of all sees a true batch; 0 is a key as well.
-        xi = np.zeros_like(self.draw_momenta(rng, 2, size))
-        tape = Tape(xi, np.full(2, -np.inf))
-        trajectory = self.solve(z, tape, Tuning(0.0, 1.0, metric), params, rng)
+        # Two transitions, so that the first call of all sees a true batch; 0 is a key as well.
+        xi = np.zeros_like(self.draw_momenta(rng, 2, self.density.size))
+        tape, tuning = Tape(xi, np.full(2, -np.inf)), Tuning(0.0, 1.0, metric)
+        chains = [TapedRequest(z, tape, tuning, rng) for z in states]
         # The ratio is 1 but for rounding where logp is finite; where it is not, it says so.
-        logp = trajectory.logp[0] if np.isfinite(trajectory.log_alpha[0]) else np.nan
-        return float(logp), trajectory.dlogp[0]
+        return [
+            (float(at.logp[0]) if np.isfinite(at.log_alpha[0]) else np.nan, at.dlogp[0])
+            for at in self.solve_together(chains, params, len(tape))
+        ]
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:
         """Where matrices are small: threads would only get in each other's way, and in that of

@@ -16,9 +16,9 @@ import numpy as np
 import pytensor
 
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.options import BackendName
 from pymc_deer.stretch import Streams
 from pymc_deer.sweep import Kernel, SweepSpec

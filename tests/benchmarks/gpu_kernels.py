@@ -33,8 +33,8 @@ import numpy as np
 import pytensor
 
 from pymc_deer.backends import make_solver, placement, runs_on_gpu
-from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.request import TapedRequest, Tuning
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
 from pymc_deer.metric import MetricKind, identity_metric
 from pymc_deer.stretch import Streams

@@ -35,10 +35,10 @@ from jax.experimental.topologies import get_topology_desc
 from jax.sharding import SingleDeviceSharding
 
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.placement import OneDevice
 from pymc_deer.backends.request import TapedRequest, Tuning
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import Density, build_density
 from pymc_deer.metric import MetricKind, identity_metric
 from pymc_deer.stretch import Streams

@@ -15,10 +15,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.jax_mode import JAX_MODE
 from pymc_deer.backends.request import TapedRequest, Tuning
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import Density, build_density
 from pymc_deer.gradient_first import GradientFirst
 from pymc_deer.metric import identity_metric

@@ -38,8 +38,8 @@ import pytensor
 
 from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.request import TapedRequest, Tuning
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import Density, build_density
 from pymc_deer.examples import correlated_logistic, correlated_logistic_data
 from pymc_deer.metric import Metric

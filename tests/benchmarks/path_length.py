@@ -20,9 +20,10 @@ from arviz_stats.base import array_stats
 from pymc_deer import DeerHMC
 from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.noise import Tape
 from pymc_deer.path_statistics import PathStatistics

@@ -19,8 +19,8 @@ import numpy as np
 from pymc_deer import DeerHMC
 from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.request import Tuning
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.examples import correlated_logistic, eight_schools, radon
 from pymc_deer.noise import Tape, draw_tape
 from pymc_deer.stretch import Streams

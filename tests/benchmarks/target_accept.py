@@ -15,7 +15,8 @@ from arviz_stats.base import array_stats
 
 from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.examples import breast_cancer, correlated_logistic, eight_schools, radon
 from pymc_deer.sweep import SweepSpec
 from tests.benchmarks.measure import Warmed, take_no_options, warm_up, write

@@ -15,8 +15,9 @@ import pytensor.tensor as pt
 
 from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.base import Solver
 from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.metric import SymbolicMetric
 from pymc_deer.noise import Tape, draw_tape
 from pymc_deer.sweep import SweepSpec

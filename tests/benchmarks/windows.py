@@ -18,7 +18,7 @@ import pymc as pm
 
 from pymc_deer import DeerMALA
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import WindowPlan
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.noise import draw_tape
 from pymc_deer.options import BackendName
 from pymc_deer.sweep import SweepSpec

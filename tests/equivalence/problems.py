@@ -11,8 +11,9 @@ import pytensor
 
 from pymc_deer import DeerMALA, examples, reference
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import Solver, WindowPlan
+from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import Tuning
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.chain import ChainRecord
 from pymc_deer.density import Density, build_density
 from pymc_deer.jacobian import Rule

@@ -10,8 +10,8 @@ import pytest
 
 from pymc_deer import examples
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.request import Tuning
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
 from pymc_deer.metric import identity_metric
 from pymc_deer.stretch import Streams

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pymc_deer import calibration
-from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.request import TapedRequest, Tuning
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.calibration import Calibration, choose_curvature, choose_window, rule_windows_out
 from pymc_deer.jacobian import Rule
 from pymc_deer.metric import identity_metric

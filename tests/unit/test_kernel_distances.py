@@ -14,7 +14,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import WindowPlan
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
 from pymc_deer.kernel_distances import RoundingClip, distances_with_gradient
 from pymc_deer.metric import identity_metric

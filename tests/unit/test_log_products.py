@@ -16,9 +16,9 @@ from pytensor.tensor.elemwise import Elemwise
 
 from pymc_deer import examples, log_products
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.placement import OneDevice
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
 from pymc_deer.log_products import softplus_by_products
 from pymc_deer.sweep import SweepSpec, build_sequential

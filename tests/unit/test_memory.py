@@ -5,8 +5,8 @@ import pytest
 
 from pymc_deer import memory
 from pymc_deer.backends import make_solver
-from pymc_deer.backends.base import WindowPlan
 from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.options import BackendName

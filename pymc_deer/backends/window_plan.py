@@ -1,0 +1,40 @@
+"""How a stretch is cut into windows, and when their sweeps are given up."""
+
+from dataclasses import dataclass, replace
+
+_NARROWEST = 8
+"""Windows below it cost more than the steps they save."""
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """How a stretch is solved; nothing here changes the states by more than the tolerance.
+
+    Attributes
+    ----------
+    window
+        W, transitions solved at once; 1 runs the chain step by step.
+    max_sweeps
+        Sweeps allowed for every W transitions before the rest is run step by step; None for
+        W / 2 + 8: below two transitions a sweep, sweeps no longer pay on any device.
+    tol
+        Bound on the summed residuals of the states from which the next one is committed, in
+        whitened units.
+    capacity
+        Most transitions a call will be asked for.
+    """
+
+    window: int
+    max_sweeps: int | None
+    tol: float
+    capacity: int
+
+    def sweep_budget(self, n: int) -> int:
+        """Most sweeps for n transitions."""
+        per_window = self.window // 2 + 8 if self.max_sweeps is None else self.max_sweeps
+        return -(-n // self.window) * per_window
+
+    def narrowed(self, times: int) -> "WindowPlan":
+        """The plan with a quarter of the window, so many times over; below 8 it is sequential."""
+        window = self.window >> (2 * times)
+        return replace(self, window=window if window >= _NARROWEST else 1)

@@ -1,0 +1,66 @@
+"""Chains that begin together begin as each would alone."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pymc_deer import examples
+from pymc_deer.backends import make_solver
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chain import Chain, ChainRecord, begin_together
+from pymc_deer.density import build_density
+from pymc_deer.metric import identity_metric
+from pymc_deer.options import HMCOptions
+from pymc_deer.prepare import new_warmup
+from pymc_deer.start import find_starts
+from pymc_deer.stretch import Streams
+from pymc_deer.sweep import SweepSpec
+from tests.support import BACKENDS
+
+MODEL = examples.horseshoe()
+DENSITY = build_density(MODEL)
+METRIC = identity_metric("diag", DENSITY.size)
+
+
+def begun(solver: Solver, seeds: Sequence[int]) -> list[ChainRecord]:
+    """Chains of DeerHMC at their starts."""
+    params, point = DENSITY.param_values({}), DENSITY.initial_point
+    records = []
+    for seed in seeds:
+        warmup = new_warmup(HMCOptions.from_arguments({}), DENSITY, 100, 1.5)
+        streams = Streams.spawn(np.random.default_rng(seed))
+        records.append(ChainRecord(np.zeros(DENSITY.size), streams, warmup, 100, 100))
+    rngs = [record.streams.start for record in records]
+    starts = find_starts(MODEL, solver, [point] * len(seeds), point, params, rngs)
+    begin_together([Chain(solver, record) for record in records], starts, METRIC, params)
+    return records
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
+def test_chains_begin_in_one_batch_as_each_does_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the same states, with the same step sizes, in as many calls as the slowest takes."""
+    sizes: list[int] = []
+    solve = JaxSolver.solve_together
+
+    def counted(self: JaxSolver, chains: Sequence[Any], *others: Any) -> Any:
+        sizes.append(len(chains))
+        return solve(self, chains, *others)
+
+    monkeypatch.setattr(JaxSolver, "batches_chains", True)
+    monkeypatch.setattr(JaxSolver, "solve_together", counted)
+    plan = WindowPlan(1, None, 1e-6, 256)
+    solver = make_solver("jax", DENSITY, SweepSpec("diag", "secant", kernel="hmc"), plan)
+    together = begun(solver, range(6))
+    # Those that are over fill up the batch, of which there is one program.
+    assert set(sizes) == {6}
+    n_calls = len(sizes)
+    for seed, record in enumerate(together):
+        [alone] = begun(solver, [seed])
+        np.testing.assert_array_equal(record.x, alone.x)
+        assert record.warmup.tuning.step_size == alone.warmup.tuning.step_size
+    assert len({record.warmup.tuning.step_size for record in together}) > 1
+    assert 2 * n_calls < len(sizes) - n_calls
