@@ -298,8 +298,8 @@ class Chain:
         solver = self._narrowed_solver
         plan = solver.plan
         if solver.sweeps_whole_windows and n < plan.window // _LEAST_FILLED:
-            plan = window_plan(1, plan.max_sweeps, plan.tol, solver.density)
-            return solver.with_plan(plan)
+            steps = window_plan(1, plan.max_sweeps, plan.tol, solver.density, solver.n_together)
+            return solver.with_plan(steps)
         return solver
 
     @property

@@ -14,20 +14,27 @@ _MOST_READ, _MOST_HELD = 2**25, 2**17
 """Numbers that the gradients of a call may read, in a tenth of a second or so, and that its states
 may have, a megabyte, where it is longer than the shortest."""
 
+_MOST_HELD_TOGETHER = 2**20
+"""And those of all chains that are one batch."""
+
 _AFFORDABLE_SHARE = 0.4
 """Share of the memory free that windows which were asked for may take: where a density has many
 large intermediate results (the matrices of a Gaussian process, functions of counts), a state takes
 up to 2.3 times what is estimated."""
 
 
-def window_plan(window: int, max_sweeps: int | None, tol: float, density: Density) -> WindowPlan:
+def window_plan(
+    window: int, max_sweeps: int | None, tol: float, density: Density, n_together: int = 1
+) -> WindowPlan:
     """A plan whose calls are long enough for their own cost to vanish, and short enough for
     progress bars to move and memory to hold them.
 
-    Where a call ends leaves a trace in the last bit, so it depends on nothing but the problem.
+    Where a call ends leaves a trace in the last bit, so it depends on nothing but the problem, and
+    on the chains that are one batch.
     """
     if window == 1:
-        most = min(_MOST_READ // density.n_numbers, _MOST_HELD // density.size, _LONGEST_CALL)
+        held = min(_MOST_HELD, _MOST_HELD_TOGETHER // n_together) // density.size
+        most = min(_MOST_READ // density.n_numbers, held, _LONGEST_CALL)
     else:
         most = 4 * window
     wanted = min(max(SHORTEST_CALL, most), affordable_rows(density.size))

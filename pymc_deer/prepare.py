@@ -119,7 +119,9 @@ def prepare(
     spec = SweepSpec(kind, rule, options.probes, options.kernel, noise)
     tol = options.tol or _DEFAULT_TOL[density.dtype]
     plan = window_plan(1, options.max_sweeps, tol, density)
-    solver = make_solver(backend, density, spec, plan)
+    solver = make_solver(backend, density, spec, plan).for_chains(run.n_chains)
+    run = replace(run, n_chains=solver.n_together)
+    solver = solver.with_plan(window_plan(1, options.max_sweeps, tol, density, run.n_chains))
     point = density.initial_point
     if is_first := calibration is None:
         refuse_dense(options, solver)
@@ -131,12 +133,12 @@ def prepare(
         if calibration is None:
             device = "gpu" if runs_on_gpu(backend) else "cpu"
             allowed = rules or solver.trial_rules
-            run = run if solver.batches_chains else replace(run, n_chains=1)
             calibration = _measured(options, solver, model, point, allowed, device, run)
             # Of all widths that were tried.
             solver.spare_nothing()
+        window, max_sweeps = calibration.window, calibration.max_sweeps
         solver = solver.with_rule(calibration.jacobian).with_plan(
-            window_plan(calibration.window, calibration.max_sweeps, tol, density)
+            window_plan(window, max_sweeps, tol, density, run.n_chains)
         )
         x, params = density.layout.ravel(point, density.dtype), density.param_values(point)
         logp, _ = solver.evaluate(x, identity_metric(kind, density.size), params)

@@ -61,6 +61,8 @@ class Solver(ABC):
     """Normals from which Numba draws them: the same numbers on every backend."""
     sweeps_whole_windows: bool
     """Whether a sweep evaluates as many states as a window has, however few are left."""
+    n_together = 1
+    """Chains that are one batch, where the backend makes one of them."""
     _stopped: Event | None = None
     _cores: int | None = None
 
@@ -96,6 +98,10 @@ class Solver(ABC):
     def with_plan(self, plan: WindowPlan) -> Self:
         """The same solver with another plan."""
         return self._changed(plan=plan)
+
+    def for_chains(self, n: int) -> Self:
+        """The same solver for a run of so many chains."""
+        return self._changed(n_together=n if self.batches_chains else 1)
 
     def on_cores(self, n: int | None) -> Self:
         """The same solver on so many cores, if there are as many.

@@ -1,0 +1,53 @@
+"""How long the calls of a solver are."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pymc as pm
+import pytest
+
+from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.density import Density, build_density
+from pymc_deer.options import HMCOptions
+from pymc_deer.plan import window_plan
+from pymc_deer.prepare import prepare
+from pymc_deer.trials import Foreseen
+from tests.support import BACKENDS
+
+
+def density_of(size: int) -> Density:
+    return cast(Any, SimpleNamespace(size=size, n_numbers=1000))
+
+
+@pytest.mark.parametrize(
+    ("n_chains", "capacity"), [(1, 2621), (4, 2621), (64, 327), (256, 256), (10_000, 256)]
+)
+def test_many_chains_in_a_batch_are_called_for_fewer_transitions(
+    n_chains: int, capacity: int
+) -> None:
+    """Their states, which come back with each call, are then no more than those of few."""
+    assert window_plan(1, None, 1e-6, density_of(50), n_chains).capacity == capacity
+
+
+def test_windows_are_as_wide_for_many_chains() -> None:
+    plans = [window_plan(1024, None, 1e-6, density_of(50), n) for n in (1, 256)]
+    assert [plan.capacity for plan in plans] == [4096, 4096]
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
+def test_the_chains_of_a_run_count_where_they_are_one_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pm.Model() as model:
+        pm.Normal("x", shape=50)
+    density = build_density(model)
+    alone = prepared(model, density, 64)
+    monkeypatch.setattr(JaxSolver, "batches_chains", True)
+    batch = prepared(model, density, 64)
+    assert (alone.n_together, batch.n_together) == (1, 64)
+    assert (alone.plan.capacity, batch.plan.capacity) == (2621, 327)
+
+
+def prepared(model: pm.Model, density: Density, n_chains: int) -> Any:
+    options = HMCOptions.from_arguments({"window": 1, "backend": "jax"})
+    return prepare(options, density, model, "jax", alone=True, run=Foreseen(n_chains)).solver
