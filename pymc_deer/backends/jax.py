@@ -161,9 +161,7 @@ class JaxSolver(Solver):
         """Copy what is asked for of some of each chain's rows, (C, rows, ...), to its buffers."""
         stride, n = jobs[0].buffers.stride, len(jobs[0].noise.log_u)
         whole = stride > 1 and n % stride == 0 and set(map(len, rows)) == {n}
-        n_bytes = sum(array.nbytes for array in filled)
-        # To ask JAX for its devices takes as long as a short call.
-        if whole and n_bytes > _FETCHED and self.batches_chains:
+        if whole and self.batches_chains and sum(a.nbytes for a in filled) > _FETCHED:
             # From a device that is not the host, no more than that.
             asked = asked_rows(tuple(filled), rows[0].start, stride)
             arrays = self.placement.fetched(asked)
