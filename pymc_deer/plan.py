@@ -17,6 +17,9 @@ may have, a megabyte, where it is longer than the shortest."""
 _MOST_HELD_TOGETHER = 2**20
 """And those of all chains that are one batch."""
 
+_LARGE_TOGETHER = 8
+"""Chains of a batch that may each have as long a call of large states as one alone."""
+
 _AFFORDABLE_SHARE = 0.4
 """Share of the memory free that windows which were asked for may take: where a density has many
 large intermediate results (the matrices of a Gaussian process, functions of counts), a state takes
@@ -37,7 +40,8 @@ def window_plan(
         most = min(_MOST_READ // density.n_numbers, held, _LONGEST_CALL)
     else:
         most = 4 * window
-    wanted = min(max(SHORTEST_CALL, most), affordable_rows(density.size))
+    affordable = affordable_rows(density.size * max(1, n_together // _LARGE_TOGETHER))
+    wanted = min(max(SHORTEST_CALL, most), affordable)
     return WindowPlan(window, max_sweeps, tol, capacity=max(wanted, window))
 
 

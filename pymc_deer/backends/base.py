@@ -303,7 +303,7 @@ class Solver(ABC):
         # The ratio is 1 but for rounding where logp is finite; where it is not, it says so.
         return [
             (float(at.logp[0]) if np.isfinite(at.log_alpha[0]) else np.nan, at.dlogp[0])
-            for at in self.solve_together(chains, params, len(tape))
+            for at in self.solve_together(chains, params, min(len(tape), self.plan.capacity))
         ]
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:

@@ -194,7 +194,7 @@ CPU = (
 CPU_LARGE = ("deer_mala", "deer_hmc", "pymc", "nutpie", "numpyro")
 GPU_OURS = ("deer_hmc", "deer_mala")
 GPU = ("deer_hmc_256", "numpyro", "blackjax_nuts", "blackjax_chees")
-GPU_ONE = ("numpyro", "blackjax_nuts")
-"""Others on a GPU, beside four chains and beside one."""
+GPU_FEW = ("numpyro", "blackjax_nuts")
+"""Others on a GPU; the second without those of hundreds of chains."""
 USES_JAX = ("numpyro", "blackjax_nuts", "blackjax_mala", "blackjax_chees")
 """Samplers for which a CPU is to look like one device a chain, as PyMC has it."""

@@ -98,7 +98,10 @@ def gpu(cores: int, precision: str | None, *, quick: bool) -> Suite:
         for name in cases.GPU
         for case, of_case in (
             (cases.CASES[name].many_draws(), samplers.GPU_OURS),
-            (cases.CASES[name].few_draws(), samplers.GPU_ONE if chains == 1 else samplers.GPU),
+            (
+                cases.CASES[name].few_draws(),
+                samplers.GPU if chains > 1 and name in cases.SMALL else samplers.GPU_FEW,
+            ),
         )
     )
     return Suite(

@@ -29,6 +29,12 @@ def test_many_chains_in_a_batch_are_called_for_fewer_transitions(
     assert window_plan(1, None, 1e-6, density_of(50), n_chains).capacity == capacity
 
 
+def test_many_chains_of_large_states_are_called_for_a_few_transitions() -> None:
+    """Rows that a batch of few may have each would be tens of gigabytes of many."""
+    plans = [window_plan(1, None, 1e-6, density_of(200_000), n) for n in (1, 8, 64, 10_000)]
+    assert [plan.capacity for plan in plans] == [83, 83, 10, 1]
+
+
 def test_windows_are_as_wide_for_many_chains() -> None:
     plans = [window_plan(1024, None, 1e-6, density_of(50), n) for n in (1, 256)]
     assert [plan.capacity for plan in plans] == [4096, 4096]
