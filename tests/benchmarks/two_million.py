@@ -94,8 +94,9 @@ def child(given: argparse.Namespace) -> None:
         "seconds_sampling": round(attrs["deer_seconds_sampling"], 1),
         "gradients_sampling": int(stats["n_steps"].sum()),
         "acceptance_rate": round(float(stats["acceptance_rate"].mean()), 2),
-        "max_r_hat": round(r_hat, 3),
-        "min_ess_bulk": round(ess),
+        # A chain that stood still has neither.
+        "max_r_hat": round(r_hat, 3) if np.isfinite(r_hat) else None,
+        "min_ess_bulk": round(ess) if np.isfinite(ess) else None,
         "window": attrs["deer_window"],
         "device": attrs["deer_device"],
         "mean_error": round(float(np.mean(np.concatenate([np.ravel(e) for e in errors]))), 3),
