@@ -16,12 +16,12 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
-from pymc_deer.lockstep import as_many, in_lockstep
+from pymc_deer.lockstep import solved_in_lockstep
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import first_metric
 from pymc_deer.mixing import BatchMeans
 from pymc_deer.noise import Tape
-from pymc_deer.plan import window_plan
+from pymc_deer.plan import in_windows
 from pymc_deer.start import Start
 from pymc_deer.status import narrowed_window, slow_mixing
 from pymc_deer.stretch import SolvedStretch, Streams, Task
@@ -91,11 +91,10 @@ def begin_together(
     solver = chains[0].solver_for(1)
 
     def solve(asked: Sequence[TapedRequest]) -> Sequence[Trajectory]:
-        every = as_many(asked, len(chains)) if solver.batches_chains else asked
-        return solver.run_together(every, params, 1)[: len(asked)]
+        return solver.run_together(asked, params, 1)
 
     pairs = zip(chains, starts, strict=True)
-    in_lockstep([chain.trials(start, metric) for chain, start in pairs], solve)
+    solved_in_lockstep(solver, [chain.trials(start, metric) for chain, start in pairs], solve)
 
 
 class Chain:
@@ -296,10 +295,8 @@ class Chain:
     def solver_for(self, n: int) -> Solver:
         """The solver for n transitions: step by step, where most of a window would be empty."""
         solver = self._narrowed_solver
-        plan = solver.plan
-        if solver.sweeps_whole_windows and n < plan.window // _LEAST_FILLED:
-            steps = window_plan(1, plan.max_sweeps, plan.tol, solver.density, solver.n_together)
-            return solver.with_plan(steps)
+        if solver.sweeps_whole_windows and n < solver.plan.window // _LEAST_FILLED:
+            return in_windows(solver, 1, solver.plan.max_sweeps)
         return solver
 
     @property

@@ -1,6 +1,26 @@
 """Several chains that ask for the same kind of thing, and are answered together."""
 
 from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from pymc_deer.backends.base import Solver
+
+
+def solved_in_lockstep[Q, A, R](
+    solver: Solver,
+    asking: Sequence[Generator[Q, A, R]],
+    answer: Callable[[Sequence[Q]], Sequence[A]],
+) -> list[R]:
+    """As :func:`in_lockstep`, of requests that the solver answers.
+
+    Where it makes one batch of all chains, of which there is one program, `answer` is given as many
+    requests each time.
+    """
+
+    def answer_all(asked: Sequence[Q]) -> Sequence[A]:
+        return answer(as_many(asked, len(asking)))[: len(asked)]
+
+    return in_lockstep(asking, answer_all if solver.batches_chains else answer)
 
 
 def in_lockstep[Q, A, R](
@@ -28,12 +48,13 @@ def in_lockstep[Q, A, R](
     [8, 81]
     """
     results: dict[int, R] = {}
-    answers: dict[int, A | None] = dict.fromkeys(range(len(asking)))
+    # A generator begins when it is sent None.
+    answers: dict[int, Any] = dict.fromkeys(range(len(asking)))
     while answers:
         requests: dict[int, Q] = {}
         for i, value in answers.items():
             try:
-                requests[i] = next(asking[i]) if value is None else asking[i].send(value)
+                requests[i] = asking[i].send(value)
             except StopIteration as over:
                 results[i] = over.value
         found = answer(list(requests.values())) if requests else ()

@@ -45,6 +45,12 @@ def window_plan(
     return WindowPlan(window, max_sweeps, tol, capacity=max(wanted, window))
 
 
+def in_windows(solver: Solver, window: int, max_sweeps: int | None) -> Solver:
+    """The same solver with windows of that width, and calls as they suit its chains."""
+    tol, density = solver.plan.tol, solver.density
+    return solver.with_plan(window_plan(window, max_sweeps, tol, density, solver.n_together))
+
+
 def affordable_window(solver: Solver, window: int, n_chains: int = 1) -> int:
     """The window asked for, or the widest quarter of a quarter that fits in the memory free.
 

@@ -15,7 +15,7 @@ from pymc_deer.density import Density, Point
 from pymc_deer.jacobian import Rule
 from pymc_deer.metric import MetricKind, identity_metric
 from pymc_deer.options import BackendName, Options
-from pymc_deer.plan import affordable_window, window_plan
+from pymc_deer.plan import affordable_window, in_windows, window_plan
 from pymc_deer.refusal import refuse_data, refuse_dense, refuse_hvp, refuse_improper
 from pymc_deer.start import find_start
 from pymc_deer.status import StartError, shrunk_window
@@ -120,8 +120,7 @@ def prepare(
     tol = options.tol or _DEFAULT_TOL[density.dtype]
     plan = window_plan(1, options.max_sweeps, tol, density)
     solver = make_solver(backend, density, spec, plan).for_chains(run.n_chains)
-    run = replace(run, n_chains=solver.n_together)
-    solver = solver.with_plan(window_plan(1, options.max_sweeps, tol, density, run.n_chains))
+    solver = in_windows(solver, 1, options.max_sweeps)
     point = density.initial_point
     if is_first := calibration is None:
         refuse_dense(options, solver)
@@ -133,13 +132,11 @@ def prepare(
         if calibration is None:
             device = "gpu" if runs_on_gpu(backend) else "cpu"
             allowed = rules or solver.trial_rules
-            calibration = _measured(options, solver, model, point, allowed, device, run)
+            calibration = _measured(options, solver, model, point, allowed, device, run.n_draws)
             # Of all widths that were tried.
             solver.spare_nothing()
-        window, max_sweeps = calibration.window, calibration.max_sweeps
-        solver = solver.with_rule(calibration.jacobian).with_plan(
-            window_plan(window, max_sweeps, tol, density, run.n_chains)
-        )
+        solver = solver.with_rule(calibration.jacobian)
+        solver = in_windows(solver, calibration.window, calibration.max_sweeps)
         x, params = density.layout.ravel(point, density.dtype), density.param_values(point)
         logp, _ = solver.evaluate(x, identity_metric(kind, density.size), params)
         if is_first and not np.isfinite(logp):
@@ -205,9 +202,9 @@ def _measured(
     point: Point,
     rules: Sequence[Rule],
     device: str,
-    run: Foreseen,
+    n_draws: int | None,
 ) -> Calibration:
-    """What a pilot chain finds fastest for a run."""
+    """What a pilot chain finds fastest for a run of so many draws."""
     params = solver.density.param_values(point)
     curvature = options.curvature or DEFAULT_CURVATURE
     if options.window == "auto" and (ruled_out := rule_windows_out(solver, params)):
@@ -220,7 +217,7 @@ def _measured(
         reason = f"No pilot chain could start. {error}"
         return Calibration(window, rules[0], curvature, options.max_sweeps, reason)
     curvatures = None if options.curvature is None else (options.curvature,)
-    trials = Trials(solver, pilot, curvatures, run)
+    trials = Trials(solver, pilot, curvatures, n_draws)
     if options.window == "auto":
         return choose_window(trials, rules, device)
     return choose_curvature(trials, options.window, rules, options.max_sweeps)

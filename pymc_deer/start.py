@@ -9,7 +9,7 @@ from pymc.model import Model
 from pymc_deer.backends.base import Solver
 from pymc_deer.checks import term_logps
 from pymc_deer.density import Density, Point
-from pymc_deer.lockstep import as_many, in_lockstep
+from pymc_deer.lockstep import solved_in_lockstep
 from pymc_deer.metric import identity_metric
 from pymc_deer.status import StartError
 
@@ -71,13 +71,11 @@ def find_starts(
     identity = identity_metric(solver.spec.metric, solver.density.size)
 
     def evaluate(asked: Sequence[np.ndarray]) -> Sequence[tuple[float, np.ndarray]]:
-        every = as_many(asked, len(points)) if solver.batches_chains else asked
-        return solver.evaluate_together(every, identity, params)[: len(asked)]
+        return solver.evaluate_together(asked, identity, params)
 
     pairs = zip(points, rngs, strict=True)
-    return in_lockstep(
-        [_trials(model, solver.density, point, default, rng) for point, rng in pairs], evaluate
-    )
+    trials = [_trials(model, solver.density, point, default, rng) for point, rng in pairs]
+    return solved_in_lockstep(solver, trials, evaluate)
 
 
 def _trials(

@@ -14,7 +14,7 @@ from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.jacobian import Rule
 from pymc_deer.noise import Tape
-from pymc_deer.plan import SHORTEST_CALL, window_plan
+from pymc_deer.plan import SHORTEST_CALL, in_windows
 from pymc_deer.start import Start
 from pymc_deer.stretch import Streams
 
@@ -127,15 +127,16 @@ class Trials:
     Parameters
     ----------
     solver
-        Any solver of the density on the backend.
+        Any solver of the density on the backend. The chains that it makes one batch of are solved
+        in one call, each with transitions of its own, and times are of transitions that all of
+        them make, side by side.
     pilot
         Where to start, and with which tuning.
     curvatures
         Bounds c to try; None for each rule's own.
-    run
-        The run that they are for. Its chains are solved in one call, each with transitions of its
-        own, and times are of transitions that all of them make, side by side; and no more are
-        solved than it will have.
+    n_draws
+        Draws of the run that they are for: no more transitions are solved than it will have. None
+        where they are not known.
     """
 
     def __init__(
@@ -143,10 +144,10 @@ class Trials:
         solver: Solver,
         pilot: Pilot,
         curvatures: Sequence[float] | None = None,
-        run: Foreseen = UNKNOWN,
+        n_draws: int | None = None,
     ) -> None:
-        self.pilot, self.curvatures, self.n_chains = pilot, curvatures, run.n_chains
-        self.most = None if run.n_draws is None else run.n_draws * pilot.steps_per_draw
+        self.pilot, self.curvatures, self.n_chains = pilot, curvatures, solver.n_together
+        self.most = None if n_draws is None else n_draws * pilot.steps_per_draw
         plan = replace(solver.plan, window=1, max_sweeps=None)
         self.solver = solver.with_plan(plan)
 
@@ -228,8 +229,7 @@ class Trials:
         return Trial(window, rule, curvature, max_sweeps, 1000 * n_sweeps / n, 1e6 * seconds / n)
 
     def _windowed(self, window: int, rule: Rule, max_sweeps: int | None) -> Solver:
-        plan = window_plan(window, max_sweeps, self.solver.plan.tol, self.solver.density)
-        return self.solver.with_rule(rule).with_plan(plan)
+        return in_windows(self.solver.with_rule(rule), window, max_sweeps)
 
     def _solve(self, solver: Solver, n: int, curvature: float) -> tuple[float, int, int]:
         """Seconds, and transitions solved in windows and sweeps of the slowest chain, for the first

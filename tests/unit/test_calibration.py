@@ -18,7 +18,7 @@ from pymc_deer.jacobian import Rule
 from pymc_deer.metric import identity_metric
 from pymc_deer.noise import draw_normals
 from pymc_deer.status import BackendError
-from pymc_deer.trials import Foreseen, Pilot, Trial, Trials
+from pymc_deer.trials import Pilot, Trial, Trials
 
 SEQUENTIAL = 10.0
 
@@ -193,6 +193,7 @@ class Device:
     """
 
     clock: Clock
+    n_together: int = 1
     plan: WindowPlan = field(default_factory=lambda: WindowPlan(1, None, 1e-6, 100_000))
     density: Any = field(default_factory=lambda: SimpleNamespace(size=1, n_numbers=1))
     draw_momenta: Any = draw_normals
@@ -228,7 +229,7 @@ def of_chains(n: int, clock: Clock | None = None, n_draws: int | None = None) ->
     """Trials of so many chains on that device, of a run with so many draws of two transitions."""
     tuning = Tuning(0.5, 1.0, identity_metric("diag", 1))
     pilot = Pilot(np.zeros(1), tuning, (), steps_per_draw=2)
-    return Trials(cast(Any, Device(clock or Clock())), pilot, run=Foreseen(n, n_draws))
+    return Trials(cast(Any, Device(clock or Clock(), n)), pilot, n_draws=n_draws)
 
 
 @pytest.mark.parametrize(("n_chains", "window"), [(1, 256), (4, 64), (16, 1), (200, 1)])
