@@ -22,6 +22,7 @@ from pymc.pytensorf import rewrite_pregrad
 from pymc.vartypes import continuous_types
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
+from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
@@ -30,7 +31,7 @@ from pytensor.tensor.type import discrete_dtypes
 from pymc_deer.checks import failures_rejected
 from pymc_deer.constants import folded, lifted
 from pymc_deer.derivatives import HvpFunction, automatic_hvp, gradient
-from pymc_deer.gradient_first import GradientFirst, common_parts
+from pymc_deer.gradient_first import CHEAP, GradientFirst, common_parts
 from pymc_deer.kernel_distances import distances_with_gradient
 from pymc_deer.logistic import evaluated_once
 from pymc_deer.named_axes import ARRAY_TYPES, array_like, named_as, without_names
@@ -104,6 +105,8 @@ class Density:
         ``hvp(x, v)`` gives the Hessian of logp at x times v, symbolically, each of shape (D,).
     initial_point
         ``model.initial_point()``, which PyMC compiles anew each time.
+    cheap
+        Ops that logp repeats, rather than have what they computed for the gradient kept.
     """
 
     x: Tensor
@@ -114,6 +117,7 @@ class Density:
     layout: Layout
     initial_point: Point = field(repr=False)
     _sources: tuple["Source", ...] = field(repr=False)
+    cheap: tuple[type[Op], ...] = CHEAP
 
     @property
     def size(self) -> int:
@@ -143,10 +147,16 @@ class Density:
                 raise _changed_shape(param.name, param.type.shape, value.shape)
         return values
 
+    @property
+    def constants(self) -> dict[Tensor, np.ndarray]:
+        """Those of ``params`` whose values never change."""
+        pairs = zip(self.params, self._sources, strict=True)
+        return {p: np.asarray(source.data) for p, source in pairs if isinstance(source, Constant)}
+
     @cached_property
     def parts(self) -> list[Tensor]:
         """x, and what else logp follows from by little once the gradient is known."""
-        return [self.x, *common_parts(self.x, self.logp, self.dlogp)]
+        return [self.x, *common_parts(self.x, self.logp, self.dlogp, self.cheap)]
 
     @property
     def single(self) -> GradientFirst:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -22,7 +23,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_deer.typing import Tensor
 
-_CHEAP = (
+CHEAP: tuple[type[Op], ...] = (
     *(Elemwise, DimShuffle, Subtensor, AdvancedSubtensor, Reshape, SpecifyShape),
     *(JoinDims, SplitDims, Join, Alloc, MakeVector, ScalarFromTensor, TensorFromScalar),
 )
@@ -71,19 +72,23 @@ def _both(
     return [logp(parts), dlogp]
 
 
-def common_parts(x: Tensor, logp: Tensor, dlogp: Tensor) -> list[Tensor]:
-    """What `logp` and `dlogp` have in common of what is not cheap, as near to `logp` as can be.
+def common_parts(
+    x: Tensor, logp: Tensor, dlogp: Tensor, cheap: tuple[type[Op], ...] = CHEAP
+) -> list[Tensor]:
+    """What `logp` and `dlogp` have in common of what is not `cheap`, as near to `logp` as can be.
 
     From these, x and whatever does not depend on x, `logp` follows. Where the shape of one of them
     is not known, it is `logp` itself.
     """
     depends, shared = _depending(x, [logp, dlogp]), set(ancestors([dlogp]))
-    parts = list(dict.fromkeys(_met_first(logp, depends, shared)))
+    parts = list(dict.fromkeys(_met_first(logp, depends, shared, cheap)))
     known = all(None not in part.type.shape for part in parts)
     return parts if known else [logp]
 
 
-def _met_first(logp: Tensor, depends: set[Tensor], shared: set[Tensor]) -> Iterator[Tensor]:
+def _met_first(
+    logp: Tensor, depends: set[Tensor], shared: set[Tensor], cheap: tuple[type[Op], ...]
+) -> Iterator[Tensor]:
     """On the way from logp to x."""
     seen, waiting = set(), [logp]
     while waiting:
@@ -91,7 +96,7 @@ def _met_first(logp: Tensor, depends: set[Tensor], shared: set[Tensor]) -> Itera
         if variable in seen or variable not in depends or variable.owner is None:
             continue
         seen.add(variable)
-        if variable in shared and not isinstance(variable.owner.op, _CHEAP):
+        if variable in shared and not isinstance(variable.owner.op, cheap):
             yield variable
         else:
             waiting += variable.owner.inputs

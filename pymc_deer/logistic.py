@@ -3,7 +3,8 @@
 The log-probability of ``Bernoulli(logit_p=x)`` chooses between those of both outcomes,
 ``switch(y, -softplus(-x), -softplus(x))``, after two reductions that see to it that ``sigmoid(x)``
 lies between 0 and 1. Its gradient does the same again. Exponentials and logarithms are most of the
-time that such a likelihood takes, and half of them are thrown away.
+time that such a likelihood takes, and half of them are thrown away. That of ``Poisson(exp(x))``
+sees to it that no exponential is negative.
 """
 
 from typing import Any
@@ -23,7 +24,8 @@ from pymc_deer.typing import Tensor
 def evaluated_once(logp: Tensor) -> Tensor:
     """The same `logp`, with each logistic term evaluated for the outcome that was observed.
 
-    Values are the same to the last bit. Where a logit is NaN, `logp` is NaN instead of -inf.
+    Values are the same to the last bit. Where a logit or the logarithm of a rate is NaN, `logp` is
+    NaN instead of -inf.
 
     Parameters
     ----------
@@ -37,18 +39,20 @@ def evaluated_once(logp: Tensor) -> Tensor:
 
 @node_rewriter([All])
 def _probability(fgraph: Any, node: Any) -> list[Any] | None:
-    """True in place of the check that a sigmoid is nowhere below 0, or nowhere above 1."""
+    """True in place of the check that a sigmoid is nowhere below 0, or nowhere above 1.
+
+    And that an exponential is nowhere below 0.
+    """
     if node.outputs[0].ndim > 0:
         return None
-    for comparison, limit in ((ps.GE, 0.0), (ps.LE, 1.0)):
+    for comparison, limit, kind in _HOLDING:
         compared = inputs_of(node.inputs[0], comparison)
-        if (
-            compared
-            and inputs_of(compared[0], Sigmoid)
-            and underlying_constant(compared[1]) == limit
-        ):
+        if compared and inputs_of(compared[0], kind) and underlying_constant(compared[1]) == limit:
             return [pt.constant(True, dtype="bool")]
     return None
+
+
+_HOLDING = ((ps.GE, 0.0, Sigmoid), (ps.LE, 1.0, Sigmoid), (ps.GE, 0.0, ps.Exp))
 
 
 @node_rewriter([Elemwise])

@@ -29,13 +29,14 @@ from pymc_deer.backends.jax_loops import (
     sequential_loop,
     windowed_loop,
 )
-from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_MODE
+from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_KERNEL_MODE, JAX_MODE
 from pymc_deer.backends.pace import Pace, Unhurried
 from pymc_deer.backends.placement import ManyDevices, OneDevice
 from pymc_deer.backends.spares import Spares
 from pymc_deer.backends.trajectory import Found, Job, Noise, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.jacobian import unit_probes
+from pymc_deer.row_blocks import for_row_blocks
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
@@ -210,10 +211,12 @@ class JaxSolver(Solver):
         knows when it runs (ordered and simplex transforms, imputed data); ``vmap`` of the
         single-state graph then still works.
         """
-        failure: Exception | None = None
+        density, failure = self.density, None
+        if self.placement.runs_kernels:
+            density = for_row_blocks(density)
         for batching in BATCHINGS:
             try:
-                program = build_sweep(self.density, self.spec, batching, width=self.plan.window)
+                program = build_sweep(density, self.spec, batching, width=self.plan.window)
                 with self.placement.windows():
                     sweep = _compile(program, self._mode)
             except Exception as error:  # noqa: BLE001 - whatever JAX raises, the other form may do
@@ -259,7 +262,9 @@ class JaxSolver(Solver):
 
     @property
     def _mode(self) -> Mode:
-        return JAX_CPU_MODE if self.placement.on_cpu else JAX_MODE
+        if self.placement.on_cpu:
+            return JAX_CPU_MODE
+        return JAX_KERNEL_MODE if self.placement.runs_kernels else JAX_MODE
 
     def _momenta(self) -> Callable[[jax.Array], jax.Array]:
         """Momenta from rows of the tape, which has them or their keys."""

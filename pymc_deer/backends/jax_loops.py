@@ -140,7 +140,7 @@ def windowed_loop(
             guess,
             memory,
             start,
-            momenta(lax.dynamic_slice_in_dim(xi, done, window)),
+            lax.dynamic_slice_in_dim(xi, done, window),
             lax.dynamic_slice_in_dim(log_u, done, window),
             draw_probes(key),
             lax.dynamic_slice_in_dim(step_sizes, done, window),
@@ -167,7 +167,8 @@ def windowed_loop(
         done, sweeps = done + jnp.where(goes_on, committed, 0), sweeps + goes_on
         return done, sweeps, guess, memory, rows[0][committed - 1], written
 
-    noise = xi, log_u, step_sizes, n_leapfrog
+    # Once for all sweeps, each of which takes a window of them.
+    noise = jax.vmap(momenta)(xi), log_u, step_sizes, n_leapfrog
     advance_all = _for_each_chain(advance_one, n_chains, 9)
 
     def advance(carry):

@@ -3,10 +3,17 @@
 from typing import Any
 
 from pytensor.compile.mode import get_mode
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.basic import (
+    EquilibriumGraphRewriter,
+    MergeOptimizer,
+    dfs_rewriter,
+    node_rewriter,
+)
 from pytensor.tensor.math import Prod, Sum
 
 from pymc_deer.log_products import softplus_by_products
+from pymc_deer.row_blocks import as_it_is_read, computed_as_it_is_read, in_row_blocks
+from pymc_deer.short_axes import shuffled_once
 
 _BEHIND_STABILIZATION = 1.9
 """Position behind the rewrites that look for what can be computed more precisely: they find the
@@ -30,6 +37,18 @@ def cast_accumulated(fgraph: Any, node: Any) -> list[Any] | None:
     return [accumulated(*node.inputs).astype(declared.type.dtype)]
 
 
+_PREPARED, _MERGED, _BEHIND_ALL = 1001.0, 1002.0, 1003.0
+"""Positions behind the one before: of what kernels are made of, and of the kernels."""
+
 JAX_MODE = get_mode("JAX").register((dfs_rewriter(cast_accumulated), _LAST))
 JAX_CPU_MODE = JAX_MODE.register((dfs_rewriter(softplus_by_products), _BEHIND_STABILIZATION))
-"""The first is for all devices, the second for a CPU."""
+_AS_READ = EquilibriumGraphRewriter(
+    [as_it_is_read, computed_as_it_is_read, shuffled_once], max_use_ratio=10
+)
+
+JAX_KERNEL_MODE = JAX_MODE.register(
+    (_AS_READ, _PREPARED),
+    (MergeOptimizer(), _MERGED),
+    (dfs_rewriter(in_row_blocks), _BEHIND_ALL),
+)
+"""The first is for all devices, the second for a CPU, the third for a GPU that runs our kernels."""

@@ -18,6 +18,7 @@ from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pymc_deer.batch_jax import shared_windows
+from pymc_deer.row_blocks_jax import row_kernels_run
 from pymc_deer.status import BackendError
 
 AXES = ("chain", "window", "data")
@@ -41,6 +42,11 @@ class OneDevice:
     def on_cpu(self) -> bool:
         """Whether programs run on a CPU."""
         return jax.local_devices()[0].platform == "cpu"
+
+    @property
+    def runs_kernels(self) -> bool:
+        """Whether programs may have kernels of our own, which XLA neither makes nor divides."""
+        return not self.on_cpu and row_kernels_run()
 
     @property
     def spans_processes(self) -> bool:
@@ -109,6 +115,10 @@ class ManyDevices(OneDevice):
     @property
     def on_cpu(self) -> bool:
         return self.mesh.devices.flat[0].platform == "cpu"
+
+    @property
+    def runs_kernels(self) -> bool:
+        return False
 
     @property
     def spans_processes(self) -> bool:

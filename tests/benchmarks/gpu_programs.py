@@ -81,6 +81,9 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 
 BANDWIDTH = 3.35232e12
 
+_DEVICE = jax.sharding.AbstractDevice("NVIDIA H100 80GB HBM3", 132, "gpu")
+_MESH = jax.sharding.AbstractMesh((), (), abstract_device=_DEVICE)
+
 # What XLA would try out on the GPU is left at its defaults.
 OPTIONS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
@@ -100,6 +103,10 @@ class AbsentGpu(OneDevice):
     def on_cpu(self) -> bool:
         return False
 
+    @property
+    def runs_kernels(self) -> bool:
+        return True
+
     def __init__(self) -> None:
         described = get_topology_desc("h100", "cuda", target_config=H100, topology="1x1x1")
         self._there = SingleDeviceSharding(described.devices[0])
@@ -108,7 +115,9 @@ class AbsentGpu(OneDevice):
         def run(*arguments: Any) -> Any:
             begun = time.perf_counter()
             shapes = jax.tree.map(self._shape, arguments)
-            lowered = jax.jit(loop, donate_argnums=0).lower(*shapes)
+            # Kernels of our own ask which device they are for.
+            with jax.sharding.use_abstract_mesh(_MESH):
+                lowered = jax.jit(loop, donate_argnums=0).lower(*shapes)
             program = lowered.compile(compiler_options=OPTIONS)
             raise NothingRunsError(program, time.perf_counter() - begun)
 

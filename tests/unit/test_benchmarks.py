@@ -23,6 +23,7 @@ from tests.benchmarks import (
     hlo,
     paper,
     race,
+    row_blocks,
     samplers,
     scaling,
     suites,
@@ -306,6 +307,19 @@ def test_steps_and_sweeps_are_timed_on_whatever_device_there_is(monkeypatch):
         assert min(row["us"], row["us_default"]) > 0
         # No kernels of a GPU.
         assert (row["kernels"], row["busy_us"], row["longest"]) == (0, 0.0, "")
+
+
+def test_sweeps_with_kernels_are_timed_beside_those_without(monkeypatch):
+    """On a CPU, where XLA has to do for both."""
+    made = row_blocks.compiled
+    monkeypatch.setattr(row_blocks, "compiled", lambda *given: made(*given[:2], False))
+    monkeypatch.setattr(row_blocks, "_REPEATS", 2)
+    [row] = row_blocks.rows([row_blocks.Windows(30, 3, "mala", 1, 16)])
+    assert (row["n"], row["chains"], row["window"]) == (30, 1, 16)
+    assert row["sweeps"] == row["sweeps_without"] > 1
+    for suffix in ("", "_without"):
+        waited = row[f"us{suffix}"] * row[f"sweeps{suffix}"] / 1000
+        assert 0 < waited < row[f"ms{suffix}"]
 
 
 def test_a_device_is_compared_with_numba_on_one_tape(monkeypatch):

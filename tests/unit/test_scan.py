@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from pytensor.compile.mode import Mode
 
 import pymc_deer.scan_jax
-import pymc_deer.scan_numba  # noqa: F401
+import pymc_deer.scan_numba
 from pymc_deer.scan import AffineScan, affine_scan
 
 MODES = ("FAST_COMPILE", "NUMBA", "JAX")
@@ -43,6 +43,26 @@ def test_agrees_with_a_plain_loop(mode: str, dtype: str, columns: int) -> None:
         rtol = 1e-12 if dtype == "float64" else 1e-4
         assert_allclose(found, plain_loop(a, b, start), rtol=rtol, atol=rtol)
         np.testing.assert_array_equal(start, kept)
+
+
+@pytest.mark.parametrize("width", [64, 40, 33])
+def test_a_scan_of_several_kernels_is_that_of_one(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Down to whatever length they halve it, and where it cannot be halved."""
+    variables = [pt.matrix(name, dtype="float64") for name in "ab"]
+    variables.append(pt.vector("start", dtype="float64"))
+    rng = np.random.default_rng(1)
+    a, b = rng.uniform(-1.0, 1.0, (width, 3)), rng.normal(size=(width, 3))
+    start = rng.normal(size=3)
+
+    def scanned() -> np.ndarray:
+        scan = pytensor.function(variables, affine_scan(*variables), mode="JAX")
+        return np.asarray(scan(a, b, start))
+
+    expected = scanned()
+    monkeypatch.setattr(pymc_deer.scan_jax, "_FUSED", 4)
+    assert_allclose(scanned(), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,0 +1,314 @@
+"""Arrays of a window's states and the data's rows in one kernel, as far as no GPU is needed.
+
+Pallas interprets the kernel here, block by block as a GPU would run it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from jax import lax
+from numpy.testing import assert_allclose, assert_array_equal
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.math import Dot
+
+import pymc_deer.backends.jax
+from pymc_deer import examples, row_blocks_jax
+from pymc_deer.backends import make_solver
+from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.backends.jax_mode import JAX_KERNEL_MODE, JAX_MODE
+from pymc_deer.backends.placement import ManyDevices, OneDevice
+from pymc_deer.backends.request import Tuning
+from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.density import build_density
+from pymc_deer.metric import identity_metric
+from pymc_deer.row_blocks import ROWS, STATES, RowBlocks, for_row_blocks
+from pymc_deer.row_blocks_jax import RowKernel, row_kernels_run
+from pymc_deer.stretch import Streams
+from pymc_deer.sweep import Kernel, SweepSpec
+
+N, K = 5 * ROWS + 7, 5
+RNG = np.random.default_rng(4)
+COVARIATES = RNG.normal(size=(N, K)).astype("float32")
+COUNTS = RNG.poisson(2.0, N)
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In float32, by Pallas's interpreter, for which products have float32 as it is."""
+    interpreting = partial(row_blocks_jax.pl.pallas_call, interpret=True)
+    monkeypatch.setattr(row_blocks_jax.pl, "pallas_call", interpreting)
+    monkeypatch.setattr(row_blocks_jax, "_PRECISION", lax.Precision.HIGHEST)
+    with pytensor.config.change_flags(floatX="float32"), jax.enable_x64(True):
+        yield
+
+
+def regression(likelihood: Callable[[Any], Any]) -> pm.Model:
+    with pm.Model() as model:
+        intercept = pm.Normal("intercept")
+        slopes = pm.Normal("slopes", shape=K)
+        likelihood(intercept + pt.dot(COVARIATES, slopes))
+    return model
+
+
+def of_unknown_spread(mean: Any) -> None:
+    pm.Normal("y", mean, pm.HalfNormal("sigma"), observed=COVARIATES[:, 0] + 1)
+
+
+MODELS: dict[str, Callable[[], pm.Model]] = {
+    "logistic": lambda: regression(lambda x: pm.Bernoulli("y", logit_p=x, observed=COUNTS > 2)),
+    "binomial": lambda: regression(lambda x: pm.Binomial("y", 9, logit_p=x, observed=COUNTS)),
+    "normal": lambda: regression(of_unknown_spread),
+    "poisson": lambda: regression(lambda x: pm.Poisson("y", pt.exp(x), observed=COUNTS)),
+    "horseshoe": examples.horseshoe,
+}
+
+
+def nodes_of(function: Any) -> list[Any]:
+    return function.maker.fgraph.toposort()
+
+
+def kernels_of(function: Any) -> list[RowBlocks]:
+    return [node.op for node in nodes_of(function) if isinstance(node.op, RowBlocks)]
+
+
+def compiled(model: pm.Model, width: int, mode: Any, prepared: bool = True) -> tuple[Any, Any]:
+    """Logp and gradient of a window, and arguments for them."""
+    density = build_density(model)
+    density = for_row_blocks(density) if prepared else density
+    x = pt.tensor("x", dtype=density.dtype, shape=(width, density.size))
+    inputs, outputs = [x, *density.params], density.batch.both(x)
+    function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+    states = 0.3 * np.random.default_rng(5).normal(size=(width, density.size))
+    values = density.param_values(model.initial_point())
+    return function, (states.astype(density.dtype), *values)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logp_and_gradient_are_those_without_a_kernel(name: str) -> None:
+    width = 2 * STATES
+    plain, arguments = compiled(MODELS[name](), width, JAX_MODE)
+    blocked, _ = compiled(MODELS[name](), width, JAX_KERNEL_MODE)
+    assert kernels_of(blocked)
+    with jax.default_matmul_precision("highest"):
+        for found, expected in zip(blocked(*arguments), plain(*arguments), strict=True):
+            assert found.dtype == expected.dtype
+            scale = np.abs(expected).max()
+            assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * scale)
+
+
+def test_what_an_array_is_read_for_elsewhere_is_written() -> None:
+    """And programs that share rows, of few states, add up what they find."""
+    x, rows = pt.matrix("x", shape=(STATES, K)), pt.matrix("rows", shape=(N, K))
+    offset, scale = pt.matrix("offset", shape=(STATES, N)), pt.matrix("scale", shape=(STATES, 1))
+    mean = scale * pt.dot(x, rows.T) + offset
+    outputs = [pt.dot(pt.exp(mean), rows), mean[:, ::2], pt.sum(mean, axis=1)]
+    inputs = [x, rows, offset, scale]
+    blocked, plain = (pytensor.function(inputs, outputs, mode=m) for m in (JAX_KERNEL_MODE, None))
+    [op] = kernels_of(blocked)
+    assert len(op.output_types) == 3
+    assert RowKernel(op.fgraph)._shares > 1
+    values = [RNG.normal(size=v.type.shape).astype("float32") for v in inputs]
+    for found, expected in zip(blocked(*values), plain(*values), strict=True):
+        assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def logistic_terms() -> tuple[list[Any], list[Any]]:
+    """Inputs, and outputs that are infinite or NaN where there are no rows."""
+    x, rows = pt.matrix("x", shape=(STATES, K)), pt.matrix("rows", shape=(N, K))
+    weight = pt.matrix("weight", shape=(1, N))
+    terms = pt.softplus(pt.dot(x, rows.T)) / weight
+    return [x, rows, weight], [pt.sum(terms, axis=1), pt.dot(terms, rows)]
+
+
+def run_blocked(inputs: list[Any], outputs: list[Any]) -> tuple[Any, Any]:
+    values = [1 + RNG.random(size=v.type.shape).astype("float32") for v in inputs]
+    blocked, plain = (pytensor.function(inputs, outputs, mode=m) for m in (JAX_KERNEL_MODE, None))
+    assert kernels_of(blocked)
+    return blocked(*values), plain(*values)
+
+
+def test_there_is_nothing_beyond_the_last_row() -> None:
+    for found, expected in zip(*run_blocked(*logistic_terms()), strict=True):
+        assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_rows_that_there_are_not_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = row_blocks_jax._Block.__init__
+
+    def all_inside(block: Any, *arguments: Any) -> None:
+        made(block, *arguments)
+        block._inside = block._inside | True
+
+    monkeypatch.setattr(row_blocks_jax._Block, "__init__", all_inside)
+    found, _ = run_blocked(*logistic_terms())
+    assert not np.isfinite(found[0]).any()
+
+
+X = pt.matrix("x", shape=(STATES, K), dtype="float32")
+ROW = pt.matrix("rows", shape=(N, K), dtype="float32")
+WEIGHT = pt.matrix("weight", shape=(1, N), dtype="float32")
+FLAG = pt.matrix("flag", shape=(1, N), dtype="bool")
+LOGIT = pt.dot(X, ROW.T)
+POSITIVE = pt.abs(LOGIT) + WEIGHT
+FUNCTIONS: dict[str, Any] = {
+    "difference": LOGIT - WEIGHT,
+    "quotient": LOGIT / WEIGHT,
+    "reciprocal": pt.reciprocal(POSITIVE),
+    "square": pt.sqr(LOGIT),
+    "root": pt.sqrt(POSITIVE),
+    "exponential": pt.exp(LOGIT) - pt.expm1(WEIGHT),
+    "logarithm": pt.log(POSITIVE) + pt.log1p(POSITIVE),
+    "tanh": pt.tanh(LOGIT),
+    "logistic": pt.sigmoid(40 * LOGIT) + pt.softplus(40 * LOGIT),
+    "power": POSITIVE**WEIGHT,
+    "bounds": pt.clip(LOGIT, -1, 1) + pt.maximum(LOGIT, WEIGHT) - pt.minimum(LOGIT, 0.5),
+    "choice": pt.switch(FLAG & (LOGIT > 0), LOGIT, pt.switch(~FLAG | (LOGIT <= -1), WEIGHT, 1)),
+    "order": pt.switch(pt.eq(WEIGHT, 2) | (LOGIT >= WEIGHT) | pt.neq(FLAG, 0), LOGIT, -LOGIT),
+    "whole": pt.cast(LOGIT * 3, "int64") * LOGIT,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_elementwise_functions(name: str) -> None:
+    inputs, term = [X, ROW, WEIGHT, FLAG], FUNCTIONS[name]
+    outputs = [pt.sum(term.astype("float64"), axis=1), pt.dot(term.astype("float32"), ROW)]
+    values = [RNG.normal(size=v.type.shape).astype("float32") for v in inputs[:2]]
+    values += [1 + RNG.random((1, N)).astype("float32"), RNG.random((1, N)) < 0.5]
+    blocked, plain = (
+        pytensor.function(inputs, outputs, mode=m, on_unused_input="ignore")
+        for m in (JAX_KERNEL_MODE, "FAST_COMPILE")
+    )
+    [op] = kernels_of(blocked)
+    assert not [n for n in nodes_of(blocked) if isinstance(n.op, Dot)]
+    assert len(op.fgraph.outputs) == 2
+    for found, expected in zip(blocked(*values), plain(*values), strict=True):
+        assert_allclose(found, expected, rtol=2e-4, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("width", "n", "columns", "dtype"),
+    [
+        (STATES + 1, N, K, "float32"),
+        (STATES, ROWS, K, "float32"),
+        (STATES, N, 500, "float32"),
+        (STATES, N, K, "float64"),
+    ],
+)
+def test_left_as_it_is(width: int, n: int, columns: int, dtype: str) -> None:
+    """Windows that no blocks fill, few rows, many columns, float64."""
+    x = pt.tensor("x", dtype=dtype, shape=(width, columns))
+    rows = pt.tensor("rows", dtype=dtype, shape=(n, columns))
+    product = pt.dot(pt.exp(pt.dot(x, rows.T)), rows)
+    assert not kernels_of(pytensor.function([x, rows], product, mode=JAX_KERNEL_MODE))
+
+
+def test_a_function_that_no_kernel_has_is_left_outside() -> None:
+    x, rows = pt.matrix("x", shape=(STATES, K)), pt.matrix("rows", shape=(N, K))
+    product = pt.dot(pt.gammaln(pt.dot(x, rows.T)), rows)
+    assert not kernels_of(pytensor.function([x, rows], product, mode=JAX_KERNEL_MODE))
+
+
+def test_functions_of_their_own_sums_are_left_as_they_are() -> None:
+    x, rows = pt.matrix("x", shape=(STATES, K)), pt.matrix("rows", shape=(N, K))
+    weights = pt.exp(pt.dot(x, rows.T))
+    shares = weights / pt.sum(weights, axis=1, keepdims=True)
+    blocked = pytensor.function([x, rows], pt.dot(shares, rows), mode=JAX_KERNEL_MODE)
+    values = [RNG.normal(size=v.type.shape).astype("float32") for v in (x, rows)]
+    expected = np.exp(values[0] @ values[1].T)
+    expected = (expected / expected.sum(1, keepdims=True)) @ values[1]
+    assert_allclose(blocked(*values), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_data_are_read_once_and_products_repeated() -> None:
+    density = build_density(MODELS["logistic"]())
+    prepared = for_row_blocks(density)
+    matrices = [p for p in density.params if p.type.ndim == 2 and 1 not in p.type.shape]
+    assert len(matrices) == 2
+    used = set(ancestors([prepared.logp, prepared.dlogp]))
+    assert [p for p in matrices if p in used] == [p for p in matrices if p.type.shape == (N, K)]
+    assert len(density.parts) > 1
+    assert prepared.parts == [prepared.x]
+
+
+def test_constants_are_in_the_kernel() -> None:
+    x, rows = pt.matrix("x", shape=(STATES, K)), pt.constant(COVARIATES)
+    counts = pt.constant(COUNTS[None].astype("float32"))
+    outputs = [pt.dot(2.5 * pt.exp(pt.dot(x, rows.T)) - counts, rows)]
+    blocked = pytensor.function([x], outputs, mode=JAX_KERNEL_MODE)
+    assert kernels_of(blocked)
+    value = RNG.normal(size=(STATES, K)).astype("float32")
+    expected = (2.5 * np.exp(value @ COVARIATES.T) - COUNTS) @ COVARIATES
+    assert_allclose(blocked(value)[0], expected, rtol=1e-4, atol=1e-2)
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU with kernels of our own."""
+    monkeypatch.setattr(OneDevice, "on_cpu", False)
+    monkeypatch.setattr(OneDevice, "runs_kernels", True)
+    monkeypatch.setattr("pymc_deer.backends.placement.gpu_options", lambda: None)
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+@pytest.mark.parametrize(("kernel", "chains"), [("mala", 1), ("hmc", 2)])
+def test_windows_have_the_states_of_single_steps(kernel: Kernel, chains: int) -> None:
+    """Of the programs that a GPU would get, for one chain and for a batch."""
+    density = build_density(MODELS["logistic"]())
+    params = density.param_values({})
+    spec = SweepSpec("dense", "secant", kernel=kernel, noise="device")
+    n, metric = 2 * STATES, identity_metric("dense", density.size)
+    tuning = Tuning(0.03, 1.0, metric, lengths=(1, 3) if kernel == "hmc" else (1, 1))
+    solver = make_solver("jax", density, spec, WindowPlan(STATES, None, 1e-4, n))
+    assert isinstance(solver, JaxSolver)
+    assert solver._mode is JAX_KERNEL_MODE
+    solutions = []
+    for window in (1, STATES):
+        planned = solver.with_plan(replace(solver.plan, window=window))
+        requests = [
+            pymc_deer.backends.request.TapedRequest(
+                np.zeros(density.size),
+                Streams.spawn(np.random.default_rng(c)).tape(
+                    n, density.size, tuning, planned.draw_momenta
+                ),
+                tuning,
+                np.random.default_rng(c),
+            )
+            for c in range(chains)
+        ]
+        solutions.append(planned.solve_together(requests, params, n))
+    for stepwise, windowed in zip(*solutions, strict=True):
+        assert windowed.n_fallback == 0
+        assert_allclose(windowed.z, stepwise.z, atol=1e-3)
+        assert len(np.unique(stepwise.z[:, 0])) > n / 2
+
+
+def test_a_cpu_has_xla_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert not row_kernels_run.__wrapped__()
+    assert not OneDevice().runs_kernels
+
+
+def test_devices_that_share_have_xla_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ManyDevices, "on_cpu", False)
+    mesh = jax.sharding.Mesh(
+        np.array(jax.devices()[:1]).reshape(1, 1, 1), ("chain", "window", "data")
+    )
+    assert not ManyDevices(mesh, 0).runs_kernels
+
+
+def test_logistic_functions_hold_at_their_ends() -> None:
+    values = np.array([0.0, -0.0, 1e-9, 30.0, -30.0, 800.0, -800.0], "float32")
+    exact = np.logaddexp(0, values.astype(float))
+    assert_allclose(row_blocks_jax._softplus(values), exact, rtol=1e-6, atol=1e-7)
+    exact = 1 / (1 + np.exp(-values.astype(float).clip(-80)))
+    assert_allclose(row_blocks_jax._sigmoid(values), exact, rtol=1e-6, atol=1e-30)
+    assert np.isnan(row_blocks_jax._sigmoid(np.float32("nan")))
+    assert_array_equal(np.isnan(row_blocks_jax._softplus(np.float32("nan"))), True)
