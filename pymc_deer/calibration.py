@@ -28,6 +28,9 @@ _PATIENCE = 1.5
 WORTH_LEAVING = 1.1
 """Speed over the sequential chain from which windows are used: below it lies the clock's noise."""
 
+_COMPILATION = 10.0
+"""Seconds that windows take to compile, about: a run that takes no longer step by step has none."""
+
 _WIDTHS = {"cpu": (16, 64, 256, 1024), "gpu": (64, 256, 1024, 4096, 16384)}
 _FIRST_WIDTH = {"cpu": 256, "gpu": 1024}
 """Widths that may be tried, and the first one that is. A GPU takes hardly longer for a sweep over
@@ -85,6 +88,8 @@ def rule_windows_out(solver: Solver, params: Sequence[np.ndarray]) -> Calibratio
 def choose_window(trials: Trials, rules: Sequence[Rule], device: str) -> Calibration:
     """The width, rule and c with the most transitions a second, the sequential chain included.
 
+    That is the one of a run that takes less time than windows take to compile.
+
     Parameters
     ----------
     rules
@@ -93,6 +98,12 @@ def choose_window(trials: Trials, rules: Sequence[Rule], device: str) -> Calibra
         ``cpu`` or ``gpu``.
     """
     sequential = trials.sequential
+    if trials.run_seconds < _COMPILATION:
+        reason = (
+            f"Step by step the draws take {trials.run_seconds:.1f} seconds, and windows take longer "
+            "to compile."
+        )
+        return Calibration(1, rules[0], DEFAULT_CURVATURE, None, reason, (sequential,))
     widths = [w for w in _WIDTHS[device] if trials.fits(w)]
     if device == "gpu":
         wide = [w for w in widths if w >= _FIRST_WIDTH[device]]

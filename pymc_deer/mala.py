@@ -58,7 +58,8 @@ class DeerMALA(DeerStep):
         takes a pilot chain the fewest sweeps.
     window
         Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is 1 on a CPU, and on
-        a GPU the fastest on a pilot chain; `step.calibration` says why. Where the sweeps of a
+        a GPU the fastest on a pilot chain, but 1 where the draws of `pymc_deer.sample` are over
+        before windows are compiled; `step.calibration` says why. Where the sweeps of a
         window run out, the chain goes on with narrower ones, and says so.
     steps_per_draw
         MALA transitions for each recorded draw. ``"auto"`` takes 10 in warm-up and then, from the

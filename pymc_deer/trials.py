@@ -164,6 +164,11 @@ class Trials:
         return min(self._solve(self.solver, n, 1.0)[0] for _ in range(more)) / n
 
     @property
+    def run_seconds(self) -> float:
+        """Time of the run's draws step by step; infinity where their number is not known."""
+        return np.inf if self.most is None else self.most * self.sequential_seconds
+
+    @property
     def sequential(self) -> Trial:
         """The sequential chain, as a trial."""
         seconds = self.sequential_seconds

@@ -48,7 +48,16 @@ class Results:
         return stored(self.folder, self.suite, self.part)["rows"]
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Put rows in the place of those of the same measurement, and write all."""
+        """Put rows in the place of those of the same measurement, and write all.
+
+        Raises
+        ------
+        SystemExit
+            Where they would take the place of a GPU's, and are of a CPU.
+        """
+        rows = list(rows)
+        if self._is_kept_for_a_gpu and any(row.get("device") == "cpu" for row in rows):
+            raise SystemExit("JAX has no GPU here. To see that all works, name an --output.")
         by_key = {self._key(row): row for row in self.rows}
         for row in rows:
             by_key[self._key(row)] = row
@@ -58,6 +67,10 @@ class Results:
     def has(self, **values: Any) -> bool:
         """Whether there is a row with these values."""
         return any(all(row.get(k) == v for k, v in values.items()) for row in self.rows)
+
+    @property
+    def _is_kept_for_a_gpu(self) -> bool:
+        return self.folder == RESULTS and self.suite == "gpu"
 
     def _key(self, row: Row) -> tuple[Any, ...]:
         return tuple(row.get(name) for name in KEYS[self.part])

@@ -155,9 +155,14 @@ def rows(
 
 
 def commit(code: Path) -> str:
-    """Which version of the paper's code it is."""
-    asked = ["git", "-C", str(code), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    """Which version of the paper's code it is, where it is a clone of its own."""
+
+    def ask(what: str) -> str:
+        asked = ["git", "-C", str(code), "rev-parse", what, "HEAD"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+
+    lies_deeper = ask("--show-prefix").splitlines()[0]
+    return "unknown" if lies_deeper else ask("--short").strip()
 
 
 def compared(them: Theirs, density: Density, tol: float, repeats: int) -> dict[str, object]:

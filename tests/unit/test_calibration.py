@@ -33,7 +33,9 @@ class ScriptedTrials:
         stochastic: float | None = None,
         sweeps: float = 100.0,
         memory: int = 10**9,
+        run_seconds: float = np.inf,
     ) -> None:
+        self.run_seconds = run_seconds
         self.times, self.stochastic, self.sweeps, self.memory = times, stochastic, sweeps, memory
         self.tried: list[tuple[int, str]] = []
         self.compiled: list[int] = []
@@ -90,6 +92,16 @@ def test_a_gpu_goes_on_to_wider_windows() -> None:
     times = {64: 3.0, 256: 1.0, 1024: 0.5, 4096: 0.2, 16384: 0.1}
     assert chosen(ScriptedTrials(times), "gpu").window == 16384
     assert chosen(ScriptedTrials(times, memory=5000), "gpu").window == 4096
+
+
+def test_a_run_that_is_over_before_windows_are_compiled_has_none() -> None:
+    times = {64: 3.0, 256: 1.0, 1024: 0.5, 4096: 0.2, 16384: 0.1}
+    short, long = (ScriptedTrials(times, run_seconds=seconds) for seconds in (9.0, 11.0))
+    found = chosen(short, "gpu")
+    assert (found.window, len(found.trials)) == (1, 1)
+    assert (short.tried, short.compiled) == ([], [])
+    assert "9.0 seconds" in found.reason
+    assert chosen(long, "gpu").window == 16384
 
 
 def test_sequential_stays_where_windows_gain_less_than_the_clock_sees() -> None:
@@ -249,10 +261,13 @@ def test_a_run_is_given_no_windows_wider_than_pay_for_its_length(
     clock = Clock()
     monkeypatch.setattr("pymc_deer.trials.time", clock)
     monkeypatch.setattr(calibration, "_FIRST_WIDTH", {"gpu": 256})
+    monkeypatch.setattr(calibration, "_COMPILATION", 0.0)
     windows = [choose_window(of_chains(1, clock, n), ("secant",), "gpu").window for n in (25, 1000)]
     assert windows == [64, 256]
     assert of_chains(1, clock, 25).n_windowed(256) == 50
     assert of_chains(1, clock).n_windowed(4096) == 4096
+    assert of_chains(1, clock, 25).run_seconds == pytest.approx(50 * 1e-4)
+    assert of_chains(1, clock).run_seconds == np.inf
 
 
 def test_a_gpus_windows_are_compiled_at_the_same_time() -> None:
