@@ -25,7 +25,10 @@ import numpy as np
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.mixing import watched
 
-_SLOWEST_SHARE = 0.05
+_SLOWEST_SHARE, _MOST_SLOW = 0.05, 8
+"""Functions that are the slowest ones, of all: with thousands of latent variables the handful of
+parameters above them is what a path is for."""
+
 _FEWEST = 8
 """Transitions of either half that a length must have been seen in."""
 
@@ -166,7 +169,7 @@ def _slowest(times: np.ndarray) -> np.ndarray:
 
     Which they are is seen in the other half.
     """
-    n_slow = max(1, round(_SLOWEST_SHARE * times.shape[2]))
+    n_slow = min(max(1, round(_SLOWEST_SHARE * times.shape[2])), _MOST_SLOW)
     slowest = np.argsort(times, axis=2)[..., -n_slow:]
     return np.take_along_axis(times[:, ::-1], slowest, axis=2).mean(axis=2).mean(axis=1)
 

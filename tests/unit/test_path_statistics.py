@@ -80,6 +80,16 @@ def test_the_best_length_is_found(frequencies: np.ndarray, longest: float) -> No
     assert np.mean(times) == pytest.approx(1.0, abs=0.2)
 
 
+def test_a_few_slow_coordinates_among_many_decide() -> None:
+    frequencies = np.append(np.ones(1000), np.full(8, 0.25))
+    found = [seen(rotations(frequencies, 4 * np.pi, seed=seed)).best() for seed in range(3)]
+    most = max(exact_rate(t, frequencies) for t in np.linspace(0.2, 4 * np.pi, 400))
+    for best in found:
+        assert best is not None
+        assert exact_rate(best[0], frequencies) > 0.5 * most
+        assert best[1] == pytest.approx(exact_time(best[0], frequencies), rel=0.2)
+
+
 def test_a_gaussian_takes_somewhat_more_than_a_quarter_of_a_period() -> None:
     best = seen(rotations(np.ones(10), 2 * np.pi)).best()
     assert best is not None
