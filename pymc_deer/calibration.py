@@ -100,8 +100,8 @@ def choose_window(trials: Trials, rules: Sequence[Rule], device: str) -> Calibra
     sequential = trials.sequential
     if trials.run_seconds < _COMPILATION:
         reason = (
-            f"Step by step the draws take {trials.run_seconds:.1f} seconds, and windows take longer "
-            "to compile."
+            f"Step by step the draws take {trials.run_seconds:.1f} seconds, and windows take "
+            "longer to compile."
         )
         return Calibration(1, rules[0], DEFAULT_CURVATURE, None, reason, (sequential,))
     widths = [w for w in _WIDTHS[device] if trials.fits(w)]

@@ -5,7 +5,6 @@ that a stretch writes where the one before did.
 """
 
 import os
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,14 +14,15 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytensor
 from pytensor.compile.mode import Mode
 
 import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.first_that_runs import FirstThatRuns
 from pymc_deer.backends.freed_memory import keep_freed_memory
+from pymc_deer.backends.jax_functions import abstract, compiled, sizes
 from pymc_deer.backends.jax_loops import (
     asked_rows,
     momenta_of_keys,
@@ -35,10 +35,11 @@ from pymc_deer.backends.placement import ManyDevices, OneDevice
 from pymc_deer.backends.spares import Spares
 from pymc_deer.backends.trajectory import Found, Job, Noise, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
+from pymc_deer.density import Density
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.row_blocks import for_row_blocks
 from pymc_deer.status import BackendError, ForkError
-from pymc_deer.sweep import Program, build_sequential, build_sweep
+from pymc_deer.sweep import build_sequential, build_sweep
 
 _FETCHED = 2**26
 """Bytes that a device hands over in less time than it takes to compile what picks some of them."""
@@ -199,26 +200,35 @@ class JaxSolver(Solver):
     def _compile_sequential(self) -> Callable[..., Any]:
         try:
             program = build_sequential(self.density, self.spec)
-            step = self._compiled("step", lambda: _compile(program, self._mode))
+            step = self._compiled("step", lambda: compiled(program, self._mode))
         except Exception as error:
             raise _cannot_compile(error) from error
         return self._program(partial(sequential_loop, step, self._momenta()))
 
     def _compile_windowed(self) -> Callable[..., Any]:
+        forms = [partial(self._windowed_program, *graph) for graph in self._window_graphs()]
+        return forms[0]() if len(forms) == 1 else FirstThatRuns(forms)
+
+    def _window_graphs(self) -> list[tuple[Density, Mode]]:
+        """Densities for windows to evaluate, and how PyTensor compiles them, the fastest first."""
+        graphs = [(self.density, self._mode)]
+        if self.placement.runs_kernels:
+            graphs.insert(0, (for_row_blocks(self.density), JAX_KERNEL_MODE))
+        return graphs
+
+    def _windowed_program(self, density: Density, mode: Mode) -> Callable[..., Any]:
         """The windowed loop around the first form of the batch that JAX can trace.
 
         The vectorised graph is the faster one, but its shapes may depend on values that JAX only
         knows when it runs (ordered and simplex transforms, imputed data); ``vmap`` of the
         single-state graph then still works.
         """
-        density, failure = self.density, None
-        if self.placement.runs_kernels:
-            density = for_row_blocks(density)
+        failure = None
         for batching in BATCHINGS:
             try:
                 program = build_sweep(density, self.spec, batching, width=self.plan.window)
                 with self.placement.windows():
-                    sweep = _compile(program, self._mode)
+                    sweep = compiled(program, mode)
             except Exception as error:  # noqa: BLE001 - whatever JAX raises, the other form may do
                 failure = error
                 continue
@@ -235,9 +245,8 @@ class JaxSolver(Solver):
 
     def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
         """See :meth:`Solver.sweep_alone`."""
-        program = build_sweep(self.density, self.spec, batching, width=self.plan.window)
-        with self._session():
-            sweep = jax.jit(_compile(program, self._mode))
+        forms = [partial(self._sweep, *graph, batching) for graph in self._window_graphs()]
+        sweep = FirstThatRuns(forms)
 
         def run(*arguments: np.ndarray) -> list[np.ndarray]:
             with self._session():
@@ -245,13 +254,17 @@ class JaxSolver(Solver):
 
         return run
 
+    def _sweep(self, density: Density, mode: Mode, batching: Batching) -> Callable[..., Any]:
+        program = build_sweep(density, self.spec, batching, width=self.plan.window)
+        return jax.jit(compiled(program, mode))
+
     def bytes_per_state(self) -> int:
         """The arrays of length D, and the largest intermediate results of the density."""
         with self._session():
             program = build_sequential(self.density, self.spec)
-            step = self._compiled("step", lambda: _compile(program, self._mode))
-            traced = jax.make_jaxpr(step)(*map(_abstract, program.inputs))
-        return super().bytes_per_state() + 4 * max(_sizes(traced.jaxpr), default=0)
+            step = self._compiled("step", lambda: compiled(program, self._mode))
+            traced = jax.make_jaxpr(step)(*map(abstract, program.inputs))
+        return super().bytes_per_state() + 4 * max(sizes(traced.jaxpr), default=0)
 
     def free_memory(self) -> float:
         device = jax.local_devices()[0]
@@ -262,9 +275,7 @@ class JaxSolver(Solver):
 
     @property
     def _mode(self) -> Mode:
-        if self.placement.on_cpu:
-            return JAX_CPU_MODE
-        return JAX_KERNEL_MODE if self.placement.runs_kernels else JAX_MODE
+        return JAX_CPU_MODE if self.placement.on_cpu else JAX_MODE
 
     def _momenta(self) -> Callable[[jax.Array], jax.Array]:
         """Momenta from rows of the tape, which has them or their keys."""
@@ -338,40 +349,6 @@ def _numbers(jobs: Sequence[Job]) -> Iterator[Any]:
 
 def _cannot_compile(error: Exception | None) -> BackendError:
     return BackendError(f"JAX cannot compile this model ({error}). Write backend='numba'.")
-
-
-def _compile(program: Program, mode: Mode) -> Callable[..., Any]:
-    """The program as a JAX function, traced once to see that it can be."""
-    with warnings.catch_warnings():
-        # PyTensor's dispatch warns of what JAX may not trace; whether it does is tried next.
-        warnings.filterwarnings("ignore", module="pytensor.link.jax")
-        warnings.filterwarnings("ignore", message="Skipping .* Op", category=UserWarning)
-        function = pytensor.function(
-            program.inputs,
-            program.outputs,
-            mode=mode,
-            on_unused_input="ignore",
-            trust_input=True,
-        )
-    vm: Any = function.vm
-    jax.eval_shape(vm.jit_fn, *map(_abstract, program.inputs))
-    return vm.jit_fn
-
-
-def _sizes(jaxpr: Any) -> Iterator[int]:
-    """Bytes of each intermediate result, but for transposed data."""
-    for equation in jaxpr.eqns:
-        inner = [p for p in equation.params.values() if hasattr(p, "jaxpr")]
-        for closed in inner:
-            yield from _sizes(closed.jaxpr)
-        if not inner and equation.primitive.name != "transpose":
-            yield from (v.aval.size * v.aval.dtype.itemsize for v in equation.outvars)
-
-
-def _abstract(variable: Any) -> jax.ShapeDtypeStruct:
-    # What is left open (the rank of a metric) must trace whatever its length.
-    shape = tuple(1 if n is None else n for n in variable.type.shape)
-    return jax.ShapeDtypeStruct(shape, variable.type.dtype)
 
 
 def _empty_tape(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:

@@ -88,8 +88,11 @@ _MESH = jax.sharding.AbstractMesh((), (), abstract_device=_DEVICE)
 OPTIONS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
 
-class NothingRunsError(Exception):
-    """In place of what a program would return: the program, and seconds of its compilation."""
+class NothingRunsError(BaseException):
+    """In place of what a program would return: the program, and seconds of its compilation.
+
+    Nothing that can be mended by a program in another form.
+    """
 
     def __init__(self, program: Any, seconds: float) -> None:
         super().__init__("This program is for a GPU that is not there.")

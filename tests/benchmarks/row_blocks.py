@@ -17,6 +17,7 @@ there is no GPU there is nothing to compare. The rows go to
 ``docs/benchmarks/row_blocks.json``.
 """
 
+import argparse
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +40,7 @@ from pymc_deer.sweep import Kernel, SweepSpec
 from tests.benchmarks.measure import write
 from tests.benchmarks.scaling import RULE, TOLERANCE, Problem
 
+KERNELS: tuple[Kernel, ...] = ("mala", "hmc")
 _PATH = {"step_size": 0.6, "lengths": (4, 12), "jitter": 0.2}
 _REPEATS = 4
 
@@ -135,12 +137,15 @@ def _short(value: float) -> float:
 
 
 def main() -> None:
-    """Measure all."""
+    """Measure all, or what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernels", nargs="+", choices=KERNELS, default=list(KERNELS))
+    given = parser.parse_args()
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if not runs_on_gpu("jax"):
         raise SystemExit("JAX has no GPU here.")
     with pytensor.config.change_flags(floatX="float32"):
-        write("row_blocks", rows(CASES))
+        write("row_blocks", rows([case for case in CASES if case.kernel in given.kernels]))
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_nothing_turns_into_float64_on_the_way(name: str) -> None:
     """PyTensor's sums come out of JAX in the type of their accumulator, unless told otherwise."""
     import jax
 
-    from pymc_deer.backends.jax import _abstract, _compile
+    from pymc_deer.backends.jax_functions import abstract, compiled
     from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_MODE
 
     with pytensor.config.change_flags(floatX="float32"), jax.enable_x64(True):
@@ -81,7 +81,7 @@ def test_nothing_turns_into_float64_on_the_way(name: str) -> None:
         for program, mode in product(
             (build_sequential(density, spec), sweep), (JAX_MODE, JAX_CPU_MODE)
         ):
-            found = jax.eval_shape(_compile(program, mode), *map(_abstract, program.inputs))
+            found = jax.eval_shape(compiled(program, mode), *map(abstract, program.inputs))
             types = [array.dtype for array in found]
             assert types == [variable.type.dtype for variable in program.outputs]
 

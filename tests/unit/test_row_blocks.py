@@ -22,6 +22,7 @@ from pytensor.tensor.math import Dot
 import pymc_deer.backends.jax
 from pymc_deer import examples, row_blocks_jax
 from pymc_deer.backends import make_solver
+from pymc_deer.backends.first_that_runs import FirstThatRuns
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.jax_mode import JAX_KERNEL_MODE, JAX_MODE
 from pymc_deer.backends.placement import ManyDevices, OneDevice
@@ -34,6 +35,7 @@ from pymc_deer.row_blocks_jax import RowKernel, row_kernels_run
 from pymc_deer.stretch import Streams
 from pymc_deer.sweep import Kernel, SweepSpec
 
+PALLAS_CALL = row_blocks_jax.pl.pallas_call
 N, K = 5 * ROWS + 7, 5
 RNG = np.random.default_rng(4)
 COVARIATES = RNG.normal(size=(N, K)).astype("float32")
@@ -259,8 +261,18 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("on_a_gpu")
 @pytest.mark.parametrize(("kernel", "chains"), [("mala", 1), ("hmc", 2)])
-def test_windows_have_the_states_of_single_steps(kernel: Kernel, chains: int) -> None:
+def test_windows_have_the_states_of_single_steps(
+    kernel: Kernel, chains: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of the programs that a GPU would get, for one chain and for a batch."""
+    made: list[Any] = []
+    call = row_blocks_jax.pl.pallas_call
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        made.append(options["grid"])
+        return call(*arguments, **options)
+
+    monkeypatch.setattr(row_blocks_jax.pl, "pallas_call", counted)
     density = build_density(MODELS["logistic"]())
     params = density.param_values({})
     spec = SweepSpec("dense", "secant", kernel=kernel, noise="device")
@@ -268,7 +280,6 @@ def test_windows_have_the_states_of_single_steps(kernel: Kernel, chains: int) ->
     tuning = Tuning(0.03, 1.0, metric, lengths=(1, 3) if kernel == "hmc" else (1, 1))
     solver = make_solver("jax", density, spec, WindowPlan(STATES, None, 1e-4, n))
     assert isinstance(solver, JaxSolver)
-    assert solver._mode is JAX_KERNEL_MODE
     solutions = []
     for window in (1, STATES):
         planned = solver.with_plan(replace(solver.plan, window=window))
@@ -284,10 +295,52 @@ def test_windows_have_the_states_of_single_steps(kernel: Kernel, chains: int) ->
             for c in range(chains)
         ]
         solutions.append(planned.solve_together(requests, params, n))
+    # Not with XLA's own in their place.
+    assert made
     for stepwise, windowed in zip(*solutions, strict=True):
         assert windowed.n_fallback == 0
         assert_allclose(windowed.z, stepwise.z, atol=1e-3)
         assert len(np.unique(stepwise.z[:, 0])) > n / 2
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_kernels_that_do_not_compile_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here none does: Pallas has no compiler for a CPU."""
+    monkeypatch.setattr(row_blocks_jax.pl, "pallas_call", PALLAS_CALL)
+    density = build_density(MODELS["logistic"]())
+    params, spec = density.param_values({}), SweepSpec("diag", "secant")
+    solver = make_solver("jax", density, spec, WindowPlan(STATES, None, 1e-4, STATES))
+    tuning = Tuning(0.1, 1.0, identity_metric("diag", density.size))
+    rng = np.random.default_rng(0)
+    tape = Streams.spawn(rng).tape(STATES, density.size, tuning)
+    for _ in range(2):
+        found = solver.solve(np.zeros(density.size), tape, tuning, params, rng)
+        assert (len(found), found.n_fallback) == (STATES, 0)
+
+
+def test_a_program_in_another_form_runs_only_where_the_first_has_not() -> None:
+    built: list[str] = []
+
+    def refused() -> Any:
+        built.append("refused")
+        raise NotImplementedError
+
+    def doubling() -> Any:
+        built.append("doubling")
+        return lambda x: 2 * x
+
+    program = FirstThatRuns([refused, doubling, refused])
+    assert [program(2), program(3)] == [4, 6]
+    assert built == ["refused", "doubling"]
+    with pytest.raises(NotImplementedError):
+        FirstThatRuns([refused, refused])(1)
+
+    def used_up(x: jax.Array) -> None:
+        x.delete()
+        raise RuntimeError("It ran.")
+
+    with pytest.raises(RuntimeError, match="It ran"):
+        FirstThatRuns([lambda: used_up, doubling])(jax.numpy.zeros(2))
 
 
 def test_a_cpu_has_xla_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,48 @@
+"""A program in the first of several forms that the device can run."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+
+class FirstThatRuns:
+    """Built when it is first called, and from then on in the form that ran.
+
+    Whether the device runs a form, XLA says when it compiles it: kernels of ours may take more of
+    some resource than the device has.
+
+    Parameters
+    ----------
+    forms
+        Build the program in one form each, the preferred one first. What the last one raises is
+        raised.
+    """
+
+    def __init__(self, forms: Sequence[Callable[[], Callable[..., Any]]]) -> None:
+        self._forms = forms
+        self._program: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._program is not None:
+            return self._program(*arguments)
+        *preferred, last = self._forms
+        for form in preferred:
+            try:
+                program = form()
+                results = program(*arguments)
+            except Exception:
+                if _is_used_up(arguments):
+                    # It has run, and what went wrong is something else.
+                    raise
+                continue
+            self._program = program
+            return results
+        self._program = last()
+        return self._program(*arguments)
+
+
+def _is_used_up(arguments: Any) -> bool:
+    """Whether a program has taken over the memory of some of its arguments."""
+    arrays = (a for a in jax.tree.leaves(arguments) if isinstance(a, jax.Array))
+    return any(array.is_deleted() for array in arrays)
