@@ -207,6 +207,7 @@ def test_windows_of_chains_in_one_batch_are_measured_together(
 ) -> None:
     """As on a GPU, where a batch of chains fills what one chain's window would leave idle."""
     monkeypatch.setattr(JaxSolver, "batches_chains", True)
+    monkeypatch.setattr("pymc_deer.calibration._COMPILATION", 0.0)
     run_together, widths = JaxSolver.run_together, Counter()
 
     def counted(solver: Solver, chains: Any, *arguments: Any) -> Any:
@@ -227,3 +228,15 @@ def test_windows_of_chains_in_one_batch_are_measured_together(
     assert not widths[True, 1]
     trials = json.loads(idata.sample_stats.attrs["deer_trials"])
     assert [trial["window"] for trial in trials][:2] == [1, 256]
+
+
+def test_a_short_run_compiles_no_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU; of a step by itself the length of the run is not known."""
+    monkeypatch.setattr(JaxSolver, "batches_chains", True)
+    with correlated_logistic(20, 2):
+        idata = pymc_deer.sample(
+            5, tune=5, chains=3, kernel="mala", backend="jax", random_seed=1, quiet=True
+        )
+    attrs = idata.sample_stats.attrs
+    assert attrs["deer_window"] == 1
+    assert "longer to compile" in attrs["deer_reason"]
