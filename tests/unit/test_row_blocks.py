@@ -3,6 +3,8 @@
 Pallas interprets the kernel here, block by block as a GPU would run it.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,7 +22,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.math import Dot
 
 import pymc_deer.backends.jax
-from pymc_deer import examples, row_blocks_jax
+from pymc_deer import examples, row_kernel
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.first_that_runs import FirstThatRuns
 from pymc_deer.backends.jax import JaxSolver
@@ -31,11 +33,12 @@ from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
 from pymc_deer.metric import identity_metric
 from pymc_deer.row_blocks import ROWS, STATES, RowBlocks, for_row_blocks
-from pymc_deer.row_blocks_jax import RowKernel, row_kernels_run
+from pymc_deer.row_blocks_jax import row_kernels_run
+from pymc_deer.row_kernel import RowKernel
 from pymc_deer.stretch import Streams
 from pymc_deer.sweep import Kernel, SweepSpec
 
-PALLAS_CALL = row_blocks_jax.pl.pallas_call
+PALLAS_CALL = row_kernel.pl.pallas_call
 N, K = 5 * ROWS + 7, 5
 RNG = np.random.default_rng(4)
 COVARIATES = RNG.normal(size=(N, K)).astype("float32")
@@ -45,9 +48,9 @@ COUNTS = RNG.poisson(2.0, N)
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """In float32, by Pallas's interpreter, for which products have float32 as it is."""
-    interpreting = partial(row_blocks_jax.pl.pallas_call, interpret=True)
-    monkeypatch.setattr(row_blocks_jax.pl, "pallas_call", interpreting)
-    monkeypatch.setattr(row_blocks_jax, "_PRECISION", lax.Precision.HIGHEST)
+    interpreting = partial(row_kernel.pl.pallas_call, interpret=True)
+    monkeypatch.setattr(row_kernel.pl, "pallas_call", interpreting)
+    monkeypatch.setattr(row_kernel, "_PRECISION", lax.Precision.HIGHEST)
     with pytensor.config.change_flags(floatX="float32"), jax.enable_x64(True):
         yield
 
@@ -143,13 +146,13 @@ def test_there_is_nothing_beyond_the_last_row() -> None:
 
 
 def test_rows_that_there_are_not_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = row_blocks_jax._Block.__init__
+    made = row_kernel._Block.__init__
 
     def all_inside(block: Any, *arguments: Any) -> None:
         made(block, *arguments)
         block._inside = block._inside | True
 
-    monkeypatch.setattr(row_blocks_jax._Block, "__init__", all_inside)
+    monkeypatch.setattr(row_kernel._Block, "__init__", all_inside)
     found, _ = run_blocked(*logistic_terms())
     assert not np.isfinite(found[0]).any()
 
@@ -266,13 +269,13 @@ def test_windows_have_the_states_of_single_steps(
 ) -> None:
     """Of the programs that a GPU would get, for one chain and for a batch."""
     made: list[Any] = []
-    call = row_blocks_jax.pl.pallas_call
+    call = row_kernel.pl.pallas_call
 
     def counted(*arguments: Any, **options: Any) -> Any:
         made.append(options["grid"])
         return call(*arguments, **options)
 
-    monkeypatch.setattr(row_blocks_jax.pl, "pallas_call", counted)
+    monkeypatch.setattr(row_kernel.pl, "pallas_call", counted)
     density = build_density(MODELS["logistic"]())
     params = density.param_values({})
     spec = SweepSpec("dense", "secant", kernel=kernel, noise="device")
@@ -306,7 +309,7 @@ def test_windows_have_the_states_of_single_steps(
 @pytest.mark.usefixtures("on_a_gpu")
 def test_kernels_that_do_not_compile_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here none does: Pallas has no compiler for a CPU."""
-    monkeypatch.setattr(row_blocks_jax.pl, "pallas_call", PALLAS_CALL)
+    monkeypatch.setattr(row_kernel.pl, "pallas_call", PALLAS_CALL)
     density = build_density(MODELS["logistic"]())
     params, spec = density.param_values({}), SweepSpec("diag", "secant")
     solver = make_solver("jax", density, spec, WindowPlan(STATES, None, 1e-4, STATES))
@@ -349,6 +352,20 @@ def test_a_cpu_has_xla_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not OneDevice().runs_kernels
 
 
+def test_without_a_gpu_pallas_is_not_imported() -> None:
+    """It takes longer than all of JAX."""
+    code = (
+        "import sys, pymc, pymc_deer\n"
+        "with pymc.Model(): pymc.Normal('x'); step = pymc_deer.DeerMALA(backend='jax')\n"
+        "assert step.backend == 'jax'\n"
+        "assert 'jax' in sys.modules\n"
+        "print([name for name in sys.modules if name.startswith('jax.experimental.pallas')])"
+    )
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "[]"
+
+
 def test_devices_that_share_have_xla_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ManyDevices, "on_cpu", False)
     mesh = jax.sharding.Mesh(
@@ -360,8 +377,8 @@ def test_devices_that_share_have_xla_alone(monkeypatch: pytest.MonkeyPatch) -> N
 def test_logistic_functions_hold_at_their_ends() -> None:
     values = np.array([0.0, -0.0, 1e-9, 30.0, -30.0, 800.0, -800.0], "float32")
     exact = np.logaddexp(0, values.astype(float))
-    assert_allclose(row_blocks_jax._softplus(values), exact, rtol=1e-6, atol=1e-7)
+    assert_allclose(row_kernel._softplus(values), exact, rtol=1e-6, atol=1e-7)
     exact = 1 / (1 + np.exp(-values.astype(float).clip(-80)))
-    assert_allclose(row_blocks_jax._sigmoid(values), exact, rtol=1e-6, atol=1e-30)
-    assert np.isnan(row_blocks_jax._sigmoid(np.float32("nan")))
-    assert_array_equal(np.isnan(row_blocks_jax._softplus(np.float32("nan"))), True)
+    assert_allclose(row_kernel._sigmoid(values), exact, rtol=1e-6, atol=1e-30)
+    assert np.isnan(row_kernel._sigmoid(np.float32("nan")))
+    assert_array_equal(np.isnan(row_kernel._softplus(np.float32("nan"))), True)
