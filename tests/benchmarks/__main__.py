@@ -8,6 +8,8 @@ replace those of the same model and sampler; with ``--resume`` what has rows is 
 
 import argparse
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -48,16 +50,7 @@ class Results:
         return stored(self.folder, self.suite, self.part)["rows"]
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Put rows in the place of those of the same measurement, and write all.
-
-        Raises
-        ------
-        SystemExit
-            Where they would take the place of a GPU's, and are of a CPU.
-        """
-        rows = list(rows)
-        if self._is_kept_for_a_gpu and any(row.get("device") == "cpu" for row in rows):
-            raise SystemExit("JAX has no GPU here. To see that all works, name an --output.")
+        """Put rows in the place of those of the same measurement, and write all."""
         by_key = {self._key(row): row for row in self.rows}
         for row in rows:
             by_key[self._key(row)] = row
@@ -68,21 +61,33 @@ class Results:
         """Whether there is a row with these values."""
         return any(all(row.get(k) == v for k, v in values.items()) for row in self.rows)
 
-    @property
-    def _is_kept_for_a_gpu(self) -> bool:
-        return self.folder == RESULTS and self.suite == "gpu"
-
     def _key(self, row: Row) -> tuple[Any, ...]:
         return tuple(row.get(name) for name in KEYS[self.part])
 
 
 def run(suite: Suite, given: argparse.Namespace) -> None:
-    """The parts asked for, as far as there is time."""
+    """The parts asked for, as far as there is time.
+
+    Raises
+    ------
+    SystemExit
+        Where rows would take the place of a GPU's, and there is none.
+    """
+    kept = suite.setting.on_gpu and given.output == RESULTS and not given.quick
+    if kept and not _has_gpu():
+        raise SystemExit("JAX has no GPU here. To see that all works, name an --output.")
     suite = _asked(suite, given)
     end = time.perf_counter() + 60 * suite.minutes
     print(_estimate(suite, given), flush=True)
     for part in given.parts:
         PART_RUNS[part](suite, Results(given.output, suite.name, part), given.resume, end)
+
+
+def _has_gpu() -> bool:
+    """Asked in a process of its own, which leaves the GPU to those that measure."""
+    command = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
+    asked = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return asked.stdout.split()[-1] != "cpu"
 
 
 def models(suite: Suite, results: Results, resume: bool, end: float) -> None:

@@ -309,6 +309,18 @@ def test_steps_and_sweeps_are_timed_on_whatever_device_there_is(monkeypatch):
         assert (row["kernels"], row["busy_us"], row["longest"]) == (0, 0.0, "")
 
 
+def test_a_gpus_results_are_not_written_over_without_one(monkeypatch):
+    kept = RESULTS / "gpu_models.json"
+    before = kept.read_bytes()
+    monkeypatch.setattr("sys.argv", ["tests.benchmarks", "--suite", "gpu"])
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    with pytest.raises(SystemExit, match="no GPU here"):
+        importlib.import_module("tests.benchmarks.__main__").main()
+    assert kept.read_bytes() == before
+    devices = {row.get("device") for row in json.loads(before)["rows"]}
+    assert "cpu" not in devices
+
+
 def test_sweeps_with_kernels_are_timed_beside_those_without(monkeypatch):
     """On a CPU, where XLA has to do for both."""
     made = row_blocks.compiled
