@@ -75,10 +75,10 @@ def for_row_blocks(density: Density) -> Density:
     Logp repeats products, in less time than it takes to keep their results. And data of which a
     model has the transpose too are read once.
     """
-    tall = {p: value for p, value in density.constants.items() if value.ndim == 2}
+    matrices = [(p, value) for p, value in density.constants.items() if value.ndim == 2]
     replaced = {
-        wide: p.dimshuffle(1, 0)
-        for (p, rows), (wide, columns) in permutations(tall.items(), 2)
+        wide: tall.dimshuffle(1, 0)
+        for (tall, rows), (wide, columns) in permutations(matrices, 2)
         if len(rows) > len(columns) and np.array_equal(rows, columns.T)
     }
     logp, dlogp = graph_replace([density.logp, density.dlogp], replaced, strict=False)
