@@ -20,6 +20,9 @@ from pytensor.tensor.math import All
 
 from pymc_deer.typing import Tensor
 
+_HOLDING = ((ps.GE, 0.0, Sigmoid), (ps.LE, 1.0, Sigmoid), (ps.GE, 0.0, ps.Exp))
+"""Comparisons that hold: with which number, and of which function."""
+
 
 def evaluated_once(logp: Tensor) -> Tensor:
     """The same `logp`, with each logistic term evaluated for the outcome that was observed.
@@ -50,9 +53,6 @@ def _probability(fgraph: Any, node: Any) -> list[Any] | None:
         if compared and inputs_of(compared[0], kind) and underlying_constant(compared[1]) == limit:
             return [pt.constant(True, dtype="bool")]
     return None
-
-
-_HOLDING = ((ps.GE, 0.0, Sigmoid), (ps.LE, 1.0, Sigmoid), (ps.GE, 0.0, ps.Exp))
 
 
 @node_rewriter([Elemwise])

@@ -21,10 +21,12 @@ the curvature, the rule and the length of the window (see docs/exactness.md).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import Mode
 
 from pymc_deer.batch import Batching, BatchMap
 from pymc_deer.density import Density
@@ -54,6 +56,18 @@ class Program:
 
     inputs: list[Tensor]
     outputs: list[Tensor]
+
+    def linked(self, mode: Mode) -> Any:
+        """The function of arrays that the mode's linker makes of it, for its compiler."""
+        function = pytensor.function(
+            self.inputs,
+            self.outputs,
+            mode=mode,
+            on_unused_input="ignore",
+            trust_input=True,
+        )
+        vm: Any = function.vm
+        return vm.jit_fn
 
 
 @dataclass(frozen=True)

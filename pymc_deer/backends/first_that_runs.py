@@ -6,6 +6,11 @@ from typing import Any
 import jax
 
 
+def first_that_runs(forms: Sequence[Callable[[], Callable[..., Any]]]) -> Callable[..., Any]:
+    """A program that :class:`FirstThatRuns` has the choice of, or the only one, built at once."""
+    return forms[0]() if len(forms) == 1 else FirstThatRuns(forms)
+
+
 class FirstThatRuns:
     """Built when it is first called, and from then on in the form that ran.
 

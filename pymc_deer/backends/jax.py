@@ -20,7 +20,7 @@ import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.first_that_runs import FirstThatRuns
+from pymc_deer.backends.first_that_runs import first_that_runs
 from pymc_deer.backends.freed_memory import keep_freed_memory
 from pymc_deer.backends.jax_functions import abstract, compiled, sizes
 from pymc_deer.backends.jax_loops import (
@@ -207,13 +207,15 @@ class JaxSolver(Solver):
 
     def _compile_windowed(self) -> Callable[..., Any]:
         forms = [partial(self._windowed_program, *graph) for graph in self._window_graphs()]
-        return forms[0]() if len(forms) == 1 else FirstThatRuns(forms)
+        return first_that_runs(forms)
 
     def _window_graphs(self) -> list[tuple[Density, Mode]]:
         """Densities for windows to evaluate, and how PyTensor compiles them, the fastest first."""
         graphs = [(self.density, self._mode)]
         if self.placement.runs_kernels:
-            graphs.insert(0, (for_row_blocks(self.density), JAX_KERNEL_MODE))
+            # The same for windows of all widths.
+            blocked = self._compiled("row blocks", partial(for_row_blocks, self.density))
+            graphs.insert(0, (blocked, JAX_KERNEL_MODE))
         return graphs
 
     def _windowed_program(self, density: Density, mode: Mode) -> Callable[..., Any]:
@@ -246,7 +248,8 @@ class JaxSolver(Solver):
     def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
         """See :meth:`Solver.sweep_alone`."""
         forms = [partial(self._sweep, *graph, batching) for graph in self._window_graphs()]
-        sweep = FirstThatRuns(forms)
+        with self._session():
+            sweep = first_that_runs(forms)
 
         def run(*arguments: np.ndarray) -> list[np.ndarray]:
             with self._session():

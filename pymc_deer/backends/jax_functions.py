@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import pytensor
 from pytensor.compile.mode import Mode
 
 from pymc_deer.sweep import Program
@@ -17,16 +16,9 @@ def compiled(program: Program, mode: Mode) -> Callable[..., Any]:
         # PyTensor's dispatch warns of what JAX may not trace; whether it does is tried next.
         warnings.filterwarnings("ignore", module="pytensor.link.jax")
         warnings.filterwarnings("ignore", message="Skipping .* Op", category=UserWarning)
-        function = pytensor.function(
-            program.inputs,
-            program.outputs,
-            mode=mode,
-            on_unused_input="ignore",
-            trust_input=True,
-        )
-    vm: Any = function.vm
-    jax.eval_shape(vm.jit_fn, *map(abstract, program.inputs))
-    return vm.jit_fn
+        function = program.linked(mode)
+    jax.eval_shape(function, *map(abstract, program.inputs))
+    return function
 
 
 def sizes(jaxpr: Any) -> Iterator[int]:

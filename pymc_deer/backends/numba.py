@@ -10,9 +10,7 @@ from typing import Any
 
 import numba
 import numpy as np
-import pytensor
 from numba.core.errors import NumbaError
-from pytensor.compile.mode import Mode
 from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
 
@@ -257,7 +255,7 @@ class NumbaSolver(Solver):
 
     def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
         """See :meth:`Solver.sweep_alone`."""
-        return _function(build_sweep(self.density, self.spec, batching), NUMBA_MODE)
+        return build_sweep(self.density, self.spec, batching).linked(NUMBA_MODE)
 
     def _memory(self, width: int) -> np.ndarray:
         shape = (width, self.spec.memory_size(self.density.size))
@@ -303,23 +301,10 @@ def _cannot_compile(error: Exception | None) -> BackendError:
     return BackendError(f"Numba cannot compile this model ({error}). Write backend='jax'.")
 
 
-def _function(program: Program, mode: Mode) -> Any:
-    """What the mode's linker makes of the program."""
-    function = pytensor.function(
-        program.inputs,
-        program.outputs,
-        mode=mode,
-        on_unused_input="ignore",
-        trust_input=True,
-    )
-    vm: Any = function.vm
-    return vm.jit_fn
-
-
 def _compile_loop(source: str, inner_name: str, program: Program) -> Callable[..., Any]:
     """Compile a loop around a program, cached on disk wherever the program itself can be."""
     keep_freed_memory()
-    inner, inner_key = _function(program, LOOP_MODE)
+    inner, inner_key = program.linked(LOOP_MODE)
     # Chains run in threads; whether code holds Python's lock is part of what is compiled.
     key = inner_key and sha256(f"nogil direct {source} {inner_key}".encode()).hexdigest()
     env = {"__name__": __name__, "np": np, inner_name: inlined(inner)}

@@ -18,7 +18,6 @@ at once.
 """
 
 import argparse
-import os
 import tempfile
 import time
 from collections import Counter
@@ -30,9 +29,8 @@ from unittest.mock import patch
 
 import jax
 import numpy as np
-import pytensor
 
-from pymc_deer.backends import make_solver, placement, runs_on_gpu
+from pymc_deer.backends import make_solver, placement
 from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
@@ -40,7 +38,7 @@ from pymc_deer.metric import MetricKind, identity_metric
 from pymc_deer.stretch import Streams
 from pymc_deer.sweep import Kernel, SweepSpec
 from tests.benchmarks.cases import CASES
-from tests.benchmarks.measure import write
+from tests.benchmarks.measure import short, write_on_gpu
 from tests.benchmarks.scaling import DENSE_UP_TO
 
 _REPEATS, _LONGEST, _LETTERS = 4, 4, 28
@@ -139,18 +137,14 @@ def rows(loops: Sequence[Loop]) -> Iterator[dict[str, object]]:
         yield {
             "device": jax.devices()[0].device_kind,
             **vars(loop),
-            "us_default": _short(by_default),
-            "us": _short(microseconds(run, count)),
-            "busy_us": _short(sum(spent.values()) / count / 1e3),
+            "us_default": short(by_default),
+            "us": short(microseconds(run, count)),
+            "busy_us": short(sum(spent.values()) / count / 1e3),
             "kernels": round(number / count),
             "longest": ", ".join(
                 f"{k[:_LETTERS]} {v / count / 1e3:.3g}" for k, v in spent.most_common(_LONGEST)
             ),
         }
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def main() -> None:
@@ -159,11 +153,7 @@ def main() -> None:
     models = sorted({loop.model for loop in LOOPS})
     parser.add_argument("--models", nargs="+", choices=models, default=models)
     given = parser.parse_args()
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    if not runs_on_gpu("jax"):
-        raise SystemExit("JAX has no GPU here.")
-    with pytensor.config.change_flags(floatX="float32"):
-        write("gpu_kernels", rows([loop for loop in LOOPS if loop.model in given.models]))
+    write_on_gpu("gpu_kernels", rows([loop for loop in LOOPS if loop.model in given.models]))
 
 
 if __name__ == "__main__":

@@ -18,27 +18,21 @@ there is no GPU there is nothing to compare. The rows go to
 """
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 import jax
 import numpy as np
-import pytensor
 
 import pymc_deer.row_blocks
-from pymc_deer.backends import make_solver, runs_on_gpu
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.placement import OneDevice
-from pymc_deer.backends.request import TapedRequest
-from pymc_deer.plan import window_plan
-from pymc_deer.stretch import Streams
-from pymc_deer.sweep import Kernel, SweepSpec
-from tests.benchmarks.measure import write
-from tests.benchmarks.scaling import RULE, TOLERANCE, Problem
+from pymc_deer.sweep import Kernel
+from tests.benchmarks.measure import short, write_on_gpu
+from tests.benchmarks.scaling import Problem
 
 KERNELS: tuple[Kernel, ...] = ("mala", "hmc")
 _PATH = {"step_size": 0.6, "lengths": (4, 12), "jitter": 0.2}
@@ -89,23 +83,16 @@ class Timed(OneDevice):
 def compiled(case: Windows, problem: Problem, kernels: bool) -> Callable[[], dict[str, float]]:
     """What times a run."""
     tuning = problem.tuning if case.kernel == "mala" else replace(problem.tuning, **_PATH)
-    spec = SweepSpec(problem.metric.kind, RULE, kernel=case.kernel, noise="device")
-    dtype = problem.density.dtype
-    plan = window_plan(case.window, None, TOLERANCE[dtype], problem.density)
-    solver: Any = make_solver("jax", problem.density, spec, plan)
+    solver = problem.solver("jax", case.window, case.kernel)
     assert isinstance(solver, JaxSolver)
     solver.placement = place = Timed(kernels)
-    requests = []
-    for seed in range(case.chains):
-        rng = np.random.default_rng([7, seed])
-        streams, n = Streams.spawn(rng), plan.capacity
-        tape = streams.tape(n, problem.dimension, tuning, solver.draw_momenta)
-        requests.append(TapedRequest(rng.normal(size=problem.dimension), tape, tuning, rng))
+    n = solver.plan.capacity
+    requests = problem.runs(solver, n, case.chains, tuning)
 
     def run() -> dict[str, float]:
         place.waits.clear()
         begun = time.perf_counter()
-        found = solver.run_together(requests, problem.params, plan.capacity)
+        found = solver.run_together(requests, problem.params, n)
         taken = time.perf_counter() - begun
         sweeps = max(one.n_sweeps for one in found)
         return {"us": 1e6 * sum(place.waits) / sweeps, "sweeps": sweeps, "ms": 1e3 * taken}
@@ -127,13 +114,9 @@ def rows(cases: Sequence[Windows]) -> Iterator[dict[str, object]]:
         yield {
             "device": jax.devices()[0].device_kind,
             **case._asdict(),
-            **{k: _short(v) for k, v in ours.items()},
-            **{f"{k}_without": _short(v) for k, v in without.items()},
+            **{k: short(v) for k, v in ours.items()},
+            **{f"{k}_without": short(v) for k, v in without.items()},
         }
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def main() -> None:
@@ -141,11 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernels", nargs="+", choices=KERNELS, default=list(KERNELS))
     given = parser.parse_args()
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    if not runs_on_gpu("jax"):
-        raise SystemExit("JAX has no GPU here.")
-    with pytensor.config.change_flags(floatX="float32"):
-        write("row_blocks", rows([case for case in CASES if case.kernel in given.kernels]))
+    write_on_gpu("row_blocks", rows([case for case in CASES if case.kernel in given.kernels]))
 
 
 if __name__ == "__main__":

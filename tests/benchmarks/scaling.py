@@ -27,7 +27,8 @@ from pymc_deer.metric import Metric
 from pymc_deer.options import BackendName
 from pymc_deer.plan import window_plan
 from pymc_deer.stretch import Streams
-from pymc_deer.sweep import SweepSpec
+from pymc_deer.sweep import Kernel, SweepSpec
+from tests.benchmarks.measure import short
 from tests.benchmarks.rates import Rates, gradient_work, measure_rates
 from tests.benchmarks.worker import Task, Worker
 
@@ -127,20 +128,23 @@ class Problem:
         """A step size that accepts about three quarters of the proposals in any dimension."""
         return Tuning(1.2 * self.dimension ** (-1 / 6), CURVATURE, self.metric)
 
-    def solver(self, backend: BackendName, window: int) -> Solver:
+    def solver(self, backend: BackendName, window: int, kernel: Kernel = "mala") -> Solver:
         """With calls as long as those of a run."""
         noise = "device" if runs_on_gpu(backend) else "host"
-        spec = SweepSpec(self.metric.kind, RULE, noise=noise)
+        spec = SweepSpec(self.metric.kind, RULE, kernel=kernel, noise=noise)
         plan = window_plan(window, None, TOLERANCE[self.density.dtype], self.density)
         return make_solver(backend, self.density, spec, plan)
 
-    def runs(self, solver: Solver, n: int, chains: int) -> list[TapedRequest]:
-        """Noise and starts of n transitions."""
+    def runs(
+        self, solver: Solver, n: int, chains: int, tuning: Tuning | None = None
+    ) -> list[TapedRequest]:
+        """Noise and starts of n transitions, tuned as above where nothing else is said."""
+        tuning = tuning or self.tuning
         found = []
         for seed in range(chains):
             rng = np.random.default_rng([7, seed])
-            tape = Streams.spawn(rng).tape(n, self.dimension, self.tuning, solver.draw_momenta)
-            found.append(TapedRequest(rng.normal(size=self.dimension), tape, self.tuning, rng))
+            tape = Streams.spawn(rng).tape(n, self.dimension, tuning, solver.draw_momenta)
+            found.append(TapedRequest(rng.normal(size=self.dimension), tape, tuning, rng))
         return found
 
 
@@ -186,14 +190,14 @@ def measure(point: Point, effort: Effort, rates: Rates) -> Iterator[Row]:
         each = float(np.median(taken))
         yield {
             **row,
-            "transitions_per_s": _short(point.chains / each),
-            "speed_up": _short(float(np.median(of_single / np.array(taken)))),
-            "sweeps_per_1000": _short(0.0 if window == 1 else per_1000),
-            "us_per_state": _short(1e9 * each / (per_1000 * states)),
-            "bound_transitions_per_s": _short(point.chains / bound),
-            "share_of_bound": _short(bound / each),
-            "matrix_gflops": _short(rates.flops / 1e9),
-            "bandwidth_gb_s": _short(rates.bandwidth(work[-1]) / 1e9),
+            "transitions_per_s": short(point.chains / each),
+            "speed_up": short(float(np.median(of_single / np.array(taken)))),
+            "sweeps_per_1000": short(0.0 if window == 1 else per_1000),
+            "us_per_state": short(1e9 * each / (per_1000 * states)),
+            "bound_transitions_per_s": short(point.chains / bound),
+            "share_of_bound": short(bound / each),
+            "matrix_gflops": short(rates.flops / 1e9),
+            "bandwidth_gb_s": short(rates.bandwidth(work[-1]) / 1e9),
         }
 
 
@@ -281,7 +285,3 @@ def _derivatives(
 
 def _precision(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.eye(features.shape[1]) + (features.T * weights) @ features
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")

@@ -87,7 +87,7 @@ def measure(backend: str, n: int, size: int, width: int) -> dict[str, object]:
 
 
 def _numba_runner(program: Program, arguments: list[np.ndarray]) -> Callable[[], object]:
-    function = numba_backend._function(program, NUMBA_MODE)
+    function = program.linked(NUMBA_MODE)
 
     def several() -> None:
         for _ in range(PER_CALL):
