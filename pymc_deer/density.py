@@ -36,7 +36,7 @@ from pymc_deer.kernel_distances import distances_with_gradient
 from pymc_deer.logistic import evaluated_once
 from pymc_deer.named_axes import ARRAY_TYPES, array_like, named_as, without_names
 from pymc_deer.precision import added_in_float64
-from pymc_deer.row_order import RowOrder, without_runs
+from pymc_deer.row_order import RowOrder, in_fast_order
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
@@ -287,7 +287,7 @@ def build_density(
     # cannot trace a shape computed in the graph.
     logp, dlogp = rewrite_graph([logp, dlogp], include=("ShapeOpt", "canonicalize"))
     data = {p: _current_value(origin, point) for _, p, origin in sources}
-    outputs, orders = without_runs([logp, dlogp], data)
+    outputs, orders = in_fast_order([logp, dlogp], data)
     [logp, dlogp], large = lifted(folded(outputs))
     dlogp = pt.specify_shape(dlogp, (layout.size,)) if dlogp.type.shape == (None,) else dlogp
 

@@ -3,13 +3,16 @@
 Data often lie sorted by group. In the gradient of what rows look up by their group's index, each
 group's sum is then added to by many rows that follow on one another, and each addition waits until
 the one before it has gone through memory: a regression with sorted groups takes up to twice as long
-as one with the same rows in random order, on every backend that runs on a CPU.
+as one with the same rows in random order, on every backend that runs on a CPU. With many groups it
+is the random order that takes up to twice as long: each row's group has left the cache. So rows are
+sorted by blocks of groups, and in random order within each.
 
 A log-density is the same in whatever order its observations are, but for rounding, if all rows of
 data change places together. Whether they may is read from the graph: each operation has to treat
 all rows alike, and in the end they have to be added up.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
@@ -36,9 +39,12 @@ from pytensor.tensor.type import TensorType
 
 from pymc_deer.typing import Tensor
 
-_CACHED = 2**14
-"""Numbers of all groups that stay in a core's cache: beyond it, rows in random order are slower
-than sorted ones."""
+_CACHED = 2**12
+"""Numbers of all groups that stay in a core's first cache, whatever the order of the rows."""
+
+_BLOCK = 64
+"""Numbers of the groups in a block: they stay where they are looked up fastest, and are enough for
+few additions to wait for one another."""
 
 _SORTED = 0.5
 """Share of rows that are of the same group as the row before, above which rows count as sorted."""
@@ -70,10 +76,10 @@ class RowOrder:
         return np.take(data, self.order, self.axis)
 
 
-def without_runs(
+def in_fast_order(
     outputs: Sequence[Tensor], values: Mapping[Tensor, np.ndarray]
 ) -> tuple[list[Tensor], dict[Tensor, RowOrder]]:
-    """The same outputs of rows in random order, where their order makes sums by group slow.
+    """The same outputs of rows in another order, where theirs makes sums by group slow.
 
     Parameters
     ----------
@@ -90,11 +96,11 @@ def without_runs(
     """
     orders: dict[Tensor, RowOrder] = {}
     graph = FunctionGraph(outputs=list(outputs), clone=False)
-    for n in sorted(_lengths_with_runs(graph, values)):
+    for n, sums in sorted(_sums_by_group(graph, values).items()):
         rows = _of_length(graph, values, n)
-        if not _may_change_places(graph, rows):
+        if not any(each.is_slow for each in sums) or not _may_change_places(graph, rows):
             continue
-        order = np.random.default_rng(n).permutation(n)
+        order = max(sums, key=lambda each: each.n_numbers).fast_order()
         found = {v: RowOrder(order, axis) for v, axis in rows.items()}
         orders |= {v: o for v, o in found.items() if not isinstance(v, Constant)}
         ours = {v: o(v.data) for v, o in found.items() if isinstance(v, Constant)}
@@ -106,32 +112,62 @@ def without_runs(
     return list(outputs), orders
 
 
-def _lengths_with_runs(graph: FunctionGraph, values: Mapping[Tensor, np.ndarray]) -> set[int]:
-    """Numbers of rows that are added up by group where most are of the group before them."""
-    found = set()
+@dataclass(frozen=True)
+class _Sums:
+    """Sums of rows by group.
+
+    Attributes
+    ----------
+    group
+        That of each row, (N,).
+    n_groups, group_size
+        How many there are, and of how many numbers each is.
+    """
+
+    group: np.ndarray
+    n_groups: int
+    group_size: int
+
+    @property
+    def n_numbers(self) -> int:
+        """Of all groups."""
+        return self.n_groups * self.group_size
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether there is a faster order than that of these rows."""
+        n_alike = int(np.count_nonzero(self.group[1:] == self.group[:-1]))
+        return self.n_numbers > _CACHED or n_alike > _SORTED * len(self.group)
+
+    def fast_order(self) -> np.ndarray:
+        """Which row should come where, (N,)."""
+        order = np.random.default_rng(len(self.group)).permutation(len(self.group))
+        block = self.group[order] // max(1, _BLOCK // self.group_size)
+        return order[np.argsort(block, kind="stable")]
+
+
+def _sums_by_group(
+    graph: FunctionGraph, values: Mapping[Tensor, np.ndarray]
+) -> dict[int, list[_Sums]]:
+    """All sums by known groups, by the number of rows."""
+    found: dict[int, list[_Sums]] = defaultdict(list)
     for node in graph.apply_nodes:
         if not isinstance(node.op, AdvancedIncSubtensor):
             continue
         sums, _, *indices = node.inputs
-        if not _is_by_row(node.op, indices) or not _are_cached(sums.type.shape):
+        shape = sums.type.shape
+        if not _is_by_row(node.op, indices) or None in shape or 0 in shape:
             continue
-        vectors = [v for v in indices if v.type.ndim == 1]
-        groups = [v.data if isinstance(v, Constant) else values.get(v) for v in vectors]
-        known = np.transpose([group for group in groups if group is not None])
-        if known.shape[1:] == (len(groups),) and _repeats(known) > _SORTED:
-            found.add(len(known))
+        vectors = {axis: v for axis, v in enumerate(indices) if v.type.ndim == 1}
+        known = [v.data if isinstance(v, Constant) else values.get(v) for v in vectors.values()]
+        groups = tuple(np.asarray(of_rows, np.int64) for of_rows in known if of_rows is not None)
+        if len(groups) < len(vectors):
+            continue
+        lengths = [shape[axis] for axis in vectors]
+        # What is out of bounds is an error when it runs.
+        group = np.asarray(np.ravel_multi_index(groups, lengths, mode="wrap"))
+        found[len(group)].append(_Sums(group, prod(lengths), prod(shape[len(indices) :])))
     return found
-
-
-def _are_cached(shape: tuple[int | None, ...]) -> bool:
-    """Whether sums of this shape stay in a core's cache."""
-    known = [n for n in shape if n is not None]
-    return len(known) == len(shape) and prod(known) <= _CACHED
-
-
-def _repeats(groups: np.ndarray) -> float:
-    """Of rows (N, K) the share that are the same as the row before."""
-    return float(np.mean(np.all(groups[1:] == groups[:-1], axis=1))) if len(groups) > 1 else 0.0
 
 
 def _of_length(graph: FunctionGraph, values: Mapping[Tensor, np.ndarray], n: int) -> dict[Any, int]:

@@ -13,6 +13,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
 from pymc_deer.density import Density, build_density
+from pymc_deer.row_order import _BLOCK, _CACHED
 
 N, GROUPS = 120, 6
 _rng = np.random.default_rng(20_251_125)
@@ -113,7 +114,7 @@ def built(rows: Callable[[], None]) -> Density:
 
 
 def built_as_it_is(rows: Callable[[], None]) -> Density:
-    with patch("pymc_deer.density.without_runs", lambda outputs, values: (list(outputs), {})):
+    with patch("pymc_deer.density.in_fast_order", lambda outputs, values: (list(outputs), {})):
         return built(rows)
 
 
@@ -150,19 +151,51 @@ def test_rows_stay_where_they_are_not_alike_or_nothing_is_gained(rows: Callable[
     assert {a.tobytes() for a in data_of(ours)} == {a.tobytes() for a in data_of(plain)}
 
 
-def test_sums_of_more_groups_than_a_cache_holds_keep_their_order() -> None:
-    n = 2**15
-    index = np.repeat(np.arange(n // 2), 3)[:n]
+def many_groups(index: np.ndarray, n_groups: int, size: int = 1) -> np.ndarray:
+    """The groups of rows in the order in which they are added up."""
     with pm.Model() as model:
-        a = pm.Normal("a", shape=n // 2 + 1)
-        pm.Normal("y", a[index], 1.0, observed=np.zeros(n))
-    with patch("pymc_deer.row_order._CACHED", n):
-        reordered = build_density(model)
-    kept = build_density(model)
-    [index_kept] = [p for p in kept.param_values({}) if p.dtype == index.dtype]
-    [index_moved] = [p for p in reordered.param_values({}) if p.dtype == index.dtype]
-    assert_array_equal(index_kept, index)
-    assert np.any(index_moved != index)
+        a = pm.Normal("a", shape=(n_groups, size))
+        pm.Normal("y", a[pm.Data("index", index)].sum(axis=1), 1.0, observed=np.zeros(len(index)))
+    [found] = [p for p in build_density(model).param_values({}) if p.dtype.kind == "i"]
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 20])
+def test_rows_of_many_groups_lie_in_blocks_of_groups(size: int) -> None:
+    """Whatever their order was."""
+    n_groups = 2 * _CACHED // size
+    index = np.repeat(np.arange(n_groups), 3)
+    for given in (index, _rng.permutation(index)):
+        found = many_groups(given, n_groups, size)
+        assert_array_equal(np.sort(found), index)
+        assert np.all(np.diff(found // (_BLOCK // size)) >= 0)
+        assert np.mean(found[1:] == found[:-1]) < 0.3
+
+
+def test_rows_of_few_groups_without_runs_keep_their_order() -> None:
+    n_groups = _CACHED // 2
+    index = _rng.permutation(np.repeat(np.arange(n_groups), 2))
+    assert_array_equal(many_groups(index, n_groups), index)
+
+
+def test_groups_counted_from_the_last_are_in_their_blocks() -> None:
+    n_groups = 2 * _CACHED
+    index = _rng.permutation(np.repeat(np.arange(n_groups), 2))
+    found = many_groups(index - n_groups * (np.arange(len(index)) % 2), n_groups) % n_groups
+    assert np.all(np.diff(found // _BLOCK) >= 0)
+
+
+def test_the_larger_sums_say_where_rows_lie() -> None:
+    """Rows have a place each in a block of many groups, and in few groups with runs."""
+    n_groups = 2 * _CACHED
+    index = _rng.permutation(np.repeat(np.arange(n_groups), 2))
+    few = np.repeat(np.arange(2), n_groups)
+    with pm.Model() as model:
+        a, b = pm.Normal("a", shape=n_groups), pm.Normal("b", shape=2)
+        rows = a[pm.Data("index", index)] + b[pm.Data("few", few)]
+        pm.Normal("y", rows, 1.0, observed=np.zeros(len(index)))
+    [found] = [p for p in build_density(model).param_values({}) if p.max(initial=0) > 1]
+    assert np.all(np.diff(found // _BLOCK) >= 0)
 
 
 def test_data_that_change_later_are_put_in_the_same_order() -> None:
