@@ -19,6 +19,7 @@ from pytensor.compile.mode import Mode
 import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
+from pymc_deer.backends.aligned import aligned_zeros
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.first_that_runs import first_that_runs
 from pymc_deer.backends.freed_memory import keep_freed_memory
@@ -359,7 +360,8 @@ def _empty_tape(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
 
     As it is, it accepts steps of size 0.
     """
-    tape = Noise(*(np.zeros((len(noises), rows, *a.shape[1:]), a.dtype) for a in noises[0]))
+    shapes = ((len(noises), rows, *array.shape[1:]) for array in noises[0])
+    tape = Noise(*(aligned_zeros(s, a.dtype) for s, a in zip(shapes, noises[0], strict=True)))
     tape.log_u[:] = -np.inf
     tape.n_leapfrog[:] = 1
     return tape
