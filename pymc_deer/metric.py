@@ -100,7 +100,10 @@ class Metric(_Whitening):
 
     def to_x(self, z: np.ndarray) -> np.ndarray:
         """Unwhiten z of shape (..., D)."""
-        return self.mu + self.scale(z)
+        x = self.scale(z)
+        # In its place: of millions of numbers, fresh memory takes longer than the sums.
+        x += self.mu
+        return x
 
     def to_z(self, x: np.ndarray) -> np.ndarray:
         """Whiten x of shape (D,)."""
@@ -113,6 +116,12 @@ class Metric(_Whitening):
         if self.kind == "dense":
             return solve_triangular(self.factor, dlogp.T, trans=1, lower=True).T
         return self._along_vectors(dlogp, self._inverse_weights) / self.factor
+
+    def _along_vectors(self, rows: np.ndarray, weights: Any) -> np.ndarray:
+        # As a low-rank metric begins, and often stays.
+        if self.vectors is not None and self.vectors.shape[1] == 0:
+            return rows
+        return super()._along_vectors(rows, weights)
 
     def astype(self, dtype: str) -> Self:
         return type(self)(*(array.astype(dtype, copy=False) for array in self.arrays))

@@ -24,6 +24,10 @@ _LARGEST_CHANGE = np.log(1e6)
 _ROUNDING = 100 * np.finfo(float).eps
 """Relative deviation below which numbers are the same."""
 
+_COLUMNS = 2**14
+"""Coordinates to sum up at a time, where each is apart from the others: what lies between stays in
+a core's cache, and takes no fresh memory, whose pages cost more than the sums."""
+
 _SMALLEST_COMMON = 1e-3
 """Smallest of the scales below, relative to the largest, with which a geometric mean, of matrices
 that hold their squares, is computed in double precision."""
@@ -55,15 +59,10 @@ class Moments:
     @classmethod
     def of(cls, z: np.ndarray, dlogp: np.ndarray, kind: MetricKind) -> "Moments":
         """Moments of n draws and gradients of each chain, both (C, n, D)."""
-        z, g = (rows.astype(float, copy=False) for rows in (z, dlogp))
-        n_chains, n, size = z.shape
-        # What mean and sum do, less what they ask first: for few rows that takes longer.
-        z_means, g_means = (np.add.reduce(rows, axis=1) / n for rows in (z, g))
-        z_rows, g_rows = (
-            (rows - means[:, None]).reshape(-1, size)
-            for rows, means in ((z, z_means), (g, g_means))
+        n_chains, n, _ = z.shape
+        (z_means, z_scatter), (g_means, g_scatter) = (
+            _means_and_scatter(rows, kind) for rows in (z, dlogp)
         )
-        z_scatter, g_scatter = _scatter(z_rows, kind), _scatter(g_rows, kind)
         return cls(n_chains * n, z_means, z_scatter, g_means, g_scatter)
 
     def merged(self, other: "Moments") -> "Moments":
@@ -213,6 +212,20 @@ def _shrunk_correlation(scatter: np.ndarray, moved: np.ndarray, trust: float) ->
     correlation = np.where(np.outer(moved, moved), scatter, 0.0) / np.outer(deviation, deviation)
     np.fill_diagonal(correlation, 1.0)
     return trust * correlation + (1.0 - trust) * np.eye(len(scatter))
+
+
+def _means_and_scatter(rows: np.ndarray, kind: MetricKind) -> tuple[np.ndarray, np.ndarray]:
+    """Means of rows (C, n, D), (C, D), and second moments about them, summed over all rows."""
+    _, n, size = rows.shape
+    if kind != "dense" and size > _COLUMNS:
+        firsts = range(0, size, _COLUMNS)
+        parts = [_means_and_scatter(rows[..., i : i + _COLUMNS], kind) for i in firsts]
+        means, scatters = zip(*parts, strict=True)
+        return np.concatenate(means, axis=1), np.concatenate(scatters)
+    rows = rows.astype(float, copy=False)
+    # What mean and sum do, less what they ask first: for few rows that takes longer.
+    means = np.add.reduce(rows, axis=1) / n
+    return means, _scatter((rows - means[:, None]).reshape(-1, size), kind)
 
 
 def _scatter(centred: np.ndarray, kind: MetricKind) -> np.ndarray:

@@ -32,6 +32,9 @@ _PRIOR_DRAWS = 0.5
 """Weight of the identity in the projected covariances, in draws: enough to invert them. For a
 Gaussian the noise of A and of B cancels, so that more would only hide strong correlations."""
 
+_SAME = 1e-10
+"""Squared length of what a direction has that others have not, from which it is another one."""
+
 Part = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Draws (n, D), gradients (n, D) and chains (n,)."""
 
@@ -87,8 +90,8 @@ class Sample:
 
 
 def _rows(arrays: Part, rows: slice) -> Part:
-    """These rows alone, which hold no memory of others."""
-    draws, dlogp, chains = (np.ascontiguousarray(array[rows]) for array in arrays)
+    """These rows alone, which hold no memory of others: a view of one would hold that of all."""
+    draws, dlogp, chains = (array[rows].copy() for array in arrays)
     return draws, dlogp, chains
 
 
@@ -124,7 +127,7 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     if not (draws.any() and dlogp.any()):
         return Metric(mu, scales, np.zeros((size, 0)), np.zeros(0))
 
-    basis, _ = np.linalg.qr(np.hstack([_leading(draws), _leading(dlogp)]))
+    basis = _orthonormal(np.hstack([_leading(draws), _leading(dlogp)]))
     spread = float(np.sqrt(np.vdot(draws, draws) * np.vdot(dlogp, dlogp)) / draws.size)
     mean = geometric_mean_with_inverse(
         _regularised(draws @ basis, spread), _regularised(dlogp @ basis, spread)
@@ -167,6 +170,21 @@ def _leading(rows: np.ndarray) -> np.ndarray:
     found = values > len(values) * np.finfo(float).eps * values[-1]
     leading = vectors[:, found][:, -MAX_RANK:]
     return rows.T @ leading if wide else leading
+
+
+def _orthonormal(columns: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of what columns span, but for directions that are nearly in the others.
+
+    By their inner products, which takes a tenth of the time of Householder's method where they are
+    long; and twice, since once loses the square of their condition (Yamamoto, Nakatsukasa,
+    Yanagisawa and Fukaya 2015, Electronic Transactions on Numerical Analysis 44).
+    """
+    for _ in range(2):
+        columns = columns / np.linalg.norm(columns, axis=0)
+        values, vectors = np.linalg.eigh(columns.T @ columns)
+        found = values > _SAME
+        columns = columns @ (vectors[:, found] / np.sqrt(values[found]))
+    return columns
 
 
 def _regularised(rows: np.ndarray, spread: float) -> np.ndarray:

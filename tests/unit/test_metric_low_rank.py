@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer.metric import Metric, identity_metric
 from pymc_deer.metric_estimate import Moments
-from pymc_deer.metric_low_rank import MAX_RANK, Sample, estimate_low_rank
+from pymc_deer.metric_low_rank import MAX_RANK, Sample, _orthonormal, estimate_low_rank
 
 SIZE = 150
 
@@ -104,6 +104,30 @@ def test_the_distance_between_modes_is_no_direction() -> None:
     together, apart = found
     assert apart.vectors.shape == together.vectors.shape
     assert_allclose(apart.factor, together.factor, rtol=1e-6)
+
+
+def test_sample_holds_no_more_memory_than_its_rows() -> None:
+    """A row that is a view of the stretch it is from would hold all of that."""
+    sample, stretch = Sample(), np.ones((2, 4, SIZE))
+    for _ in range(600):
+        sample = sample.extended(stretch, stretch)
+    # Of most stretches one row or none.
+    assert sample.stride == 16
+    assert all(array.base is None for part in sample.parts for array in part)
+
+
+def test_basis_is_orthonormal_and_spans_what_is_not_nearly_the_same() -> None:
+    rng = np.random.default_rng(5)
+    scales = np.geomspace(1e-8, 1e8, 12)
+    apart = rng.normal(size=(1000, 12))
+    for near, n_found in ((1e-3, 24), (1e-7, 12)):
+        beside = apart @ rng.normal(size=(12, 12)) + near * rng.normal(size=(1000, 12))
+        columns = np.hstack([apart * scales, beside])
+        basis = _orthonormal(columns)
+        assert basis.shape == (1000, n_found)
+        assert_allclose(basis.T @ basis, np.eye(n_found), atol=1e-13)
+        expected, _ = np.linalg.qr(apart)
+        assert_allclose(basis @ (basis.T @ expected), expected, atol=1e-6)
 
 
 def test_sample_is_evenly_spaced_however_it_is_fed() -> None:
