@@ -281,7 +281,10 @@ def build_density(
     x = pt.tensor("x", dtype=dtype, shape=(layout.size,))
     unraveled = dict(zip(values, layout.unravel_symbolic(x).values(), strict=True))
     logp, dlogp = added_in_float64(logp), _ravel(gradients, dtype)
-    logp, dlogp = rewrite_graph([logp, dlogp], include=("canonicalize", "stabilize"))
+    # What variables' gradients have in common is one variable first: rewrites change parts of it
+    # one by one, and what has become different stays so.
+    rewrites = ("merge", "canonicalize", "stabilize")
+    logp, dlogp = rewrite_graph([logp, dlogp], include=rewrites)
     logp, dlogp = graph_replace([logp, dlogp], unraveled, strict=False)
     # Static shapes become constants: vectorize_graph loses what follows from them, and JAX
     # cannot trace a shape computed in the graph.

@@ -13,11 +13,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pymc.exceptions import ImputationWarning
 from pytensor.compile.mode import Mode
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from xarray import DataArray
 
 from pymc_deer.density import Density, build_density
 from pymc_deer.status import ModelError
 from tests.support import Opaque
+from tests.zoo import hierarchical_logistic
 
 MODE = "FAST_COMPILE"
 """Runs graphs as they are: these tests are about the graph, not about a backend."""
@@ -375,3 +378,10 @@ def test_a_state_outside_the_support_leaves_its_batch_alone() -> None:
     assert np.isfinite(logp[[0, 2]]).all()
     np.testing.assert_allclose(logp, [value[0] for value, _ in alone])
     np.testing.assert_allclose(dlogp[[0, 2]], [alone[i][1][0] for i in (0, 2)])
+
+
+def test_sums_by_group_that_gradients_share_are_computed_once() -> None:
+    """Of one column: its axis comes and goes in the gradients, each in another place."""
+    density = build_density(hierarchical_logistic(n_groups=7, n_slopes=1, n_observations=30))
+    ops = [v.owner.op for v in ancestors([density.dlogp]) if v.owner]
+    assert sum(isinstance(op, AdvancedIncSubtensor) for op in ops) == 1
