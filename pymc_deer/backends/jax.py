@@ -37,10 +37,11 @@ from pymc_deer.backends.spares import Spares
 from pymc_deer.backends.trajectory import Found, Job, Noise, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.density import Density
+from pymc_deer.group_tables import summed_by_tables
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.row_blocks import for_row_blocks
 from pymc_deer.status import BackendError, ForkError
-from pymc_deer.sweep import build_sequential, build_sweep
+from pymc_deer.sweep import Program, build_sequential, build_sweep
 
 _FETCHED = 2**26
 """Bytes that a device hands over in less time than it takes to compile what picks some of them."""
@@ -200,11 +201,23 @@ class JaxSolver(Solver):
 
     def _compile_sequential(self) -> Callable[..., Any]:
         try:
-            program = build_sequential(self.density, self.spec)
-            step = self._compiled("step", lambda: compiled(program, self._mode))
+            step, _ = self._step()
         except Exception as error:
             raise _cannot_compile(error) from error
         return self._program(partial(sequential_loop, step, self._momenta()))
+
+    def _step(self) -> tuple[Callable[..., Any], Program]:
+        """A step of one chain, and the graph that it is compiled of."""
+        density = self._density_here()
+        program = build_sequential(density, self.spec)
+        key = "step" if density is self.density else "step by tables"
+        return self._compiled(key, lambda: compiled(program, self._mode)), program
+
+    def _density_here(self) -> Density:
+        """The density in the form that suits the device."""
+        if self.placement.on_cpu or self.placement.is_many:
+            return self.density
+        return self._compiled("by tables", partial(summed_by_tables, self.density))
 
     def _compile_windowed(self) -> Callable[..., Any]:
         forms = [partial(self._windowed_program, *graph) for graph in self._window_graphs()]
@@ -212,10 +225,11 @@ class JaxSolver(Solver):
 
     def _window_graphs(self) -> list[tuple[Density, Mode]]:
         """Densities for windows to evaluate, and how PyTensor compiles them, the fastest first."""
-        graphs = [(self.density, self._mode)]
+        density = self._density_here()
+        graphs = [(density, self._mode)]
         if self.placement.runs_kernels:
             # The same for windows of all widths.
-            blocked = self._compiled("row blocks", partial(for_row_blocks, self.density))
+            blocked = self._compiled("row blocks", partial(for_row_blocks, density))
             graphs.insert(0, (blocked, JAX_KERNEL_MODE))
         return graphs
 
@@ -265,8 +279,7 @@ class JaxSolver(Solver):
     def bytes_per_state(self) -> int:
         """The arrays of length D, and the largest intermediate results of the density."""
         with self._session():
-            program = build_sequential(self.density, self.spec)
-            step = self._compiled("step", lambda: compiled(program, self._mode))
+            step, program = self._step()
             traced = jax.make_jaxpr(step)(*map(abstract, program.inputs))
         return super().bytes_per_state() + 4 * max(sizes(traced.jaxpr), default=0)
 

@@ -1,0 +1,89 @@
+"""Sums by group as sums along an axis, where many groups have few rows each.
+
+On a GPU, XLA adds rows up by group with atomic additions: all rows are written to memory first, in
+an order of their own, and additions to one number wait for one another. With a table of each
+group's rows it computes each row where it is added up, in one kernel, which writes sums alone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import graph_replace
+from pytensor.tensor.subtensor import AdvancedIncSubtensor
+
+from pymc_deer.density import Density
+from pymc_deer.typing import Tensor
+
+_MANY = 2**12
+"""Numbers of all groups, below which sums take a small part of the time of what is around them."""
+
+_PLACES = 4
+"""Places in a table for each row, at most: groups are given as many as the largest one has."""
+
+
+def summed_by_tables(density: Density) -> Density:
+    """The same density, with sums over many known groups by a table of their rows.
+
+    Sums are rounded in another order. Groups in data that may change, ``pm.Data``, stay as they
+    are, and so do products with the Hessian.
+    """
+    outputs = [density.logp, density.dlogp]
+    while found := next(_sums_by_group(outputs, density.constants), None):
+        outputs = graph_replace(outputs, dict([found]), strict=False)
+    logp, dlogp = outputs
+    return replace(density, logp=logp, dlogp=dlogp)
+
+
+def _sums_by_group(
+    outputs: Sequence[Tensor], constants: Mapping[Tensor, np.ndarray]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Sums by group, each with what is to stand in its place."""
+    for node in FunctionGraph(outputs=list(outputs), clone=False).toposort():
+        op = node.op
+        if not isinstance(op, AdvancedIncSubtensor) or op.set_instead_of_inc:
+            continue
+        start, rows, *indices = node.inputs
+        if tuple(op.idx_list) != (0,) or not _are_rows(rows, start, indices[0]):
+            continue
+        index = indices[0].data if isinstance(indices[0], Constant) else constants.get(indices[0])
+        table = None if index is None else _table(index, start.type.shape)
+        if table is not None:
+            yield node.outputs[0], start + _added_up(rows, table)
+
+
+def _are_rows(rows: Any, start: Any, index: Any) -> bool:
+    """Whether there is a row for each index, of the numbers that a group has."""
+    shapes = rows.type.shape, (*index.type.shape, *start.type.shape[1:])
+    return index.type.ndim == 1 and shapes[0] == shapes[1] and None not in start.type.shape
+
+
+def _table(index: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Rows of each group, (G, R), N in the places that are left; None where it would not pay."""
+    n_groups, n = shape[0], len(index)
+    if prod(shape) <= _MANY or not np.all((-n_groups <= index) & (index < n_groups)):
+        return None
+    group = index % n_groups
+    counts = np.bincount(group, minlength=n_groups)
+    if counts.max() * n_groups > _PLACES * n:
+        return None
+    order = np.argsort(group, kind="stable")
+    place = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
+    table = np.full((n_groups, counts.max()), n, np.uint32)
+    table[group[order], place] = order
+    return table
+
+
+def _added_up(rows: Any, table: np.ndarray) -> Any:
+    """Sums of the rows (N, ...) of each group, (G, ...)."""
+    n = rows.type.shape[0]
+    is_row = pt.shape_padright(pt.constant(table < n), rows.type.ndim - 1)
+    # Without a sign, so that nobody looks for those that count from the end.
+    each = rows[pt.constant(np.minimum(table, n - 1), dtype="uint32")]
+    dtype = rows.type.dtype
+    return pt.sum(pt.switch(is_row, each, np.zeros((), dtype)), axis=1, acc_dtype=dtype)

@@ -1,0 +1,151 @@
+"""Sums by group by tables of each group's rows, as on a GPU, are those of rows one by one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.subtensor import AdvancedIncSubtensor
+
+from pymc_deer.backends import make_solver
+from pymc_deer.backends.placement import OneDevice
+from pymc_deer.backends.request import Tuning
+from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.density import Density, build_density
+from pymc_deer.group_tables import summed_by_tables
+from pymc_deer.metric import identity_metric
+from pymc_deer.stretch import Streams
+from pymc_deer.sweep import SweepSpec
+
+GROUPS, N = 40, 150
+_rng = np.random.default_rng(20_261_126)
+# All groups but the last one, of different sizes.
+INDEX = _rng.permutation(np.concatenate([np.arange(GROUPS - 1), _rng.integers(0, GROUPS - 1, 111)]))
+FEATURES, Y = _rng.normal(size=(N, 3)), _rng.normal(size=N)
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pymc_deer.group_tables._MANY", GROUPS - 1)
+
+
+def intercepts(index: Any = INDEX) -> None:
+    pm.Normal("y", pm.Normal("a", pm.Normal("mu"), shape=GROUPS)[index], 1.5, observed=Y)
+
+
+def slopes() -> None:
+    a, b = pm.Normal("a", shape=GROUPS), pm.Normal("b", shape=(GROUPS, 3))
+    eta = a[INDEX] + (FEATURES * b[INDEX]).sum(axis=1)
+    pm.Bernoulli("y", logit_p=eta, observed=Y > 0)
+
+
+def counted_from_the_last() -> None:
+    intercepts(INDEX - GROUPS * (np.arange(N) % 2))
+
+
+def of_sums() -> None:
+    """Sums by group of what follows from other sums by group."""
+    sums = pt.zeros(GROUPS)[INDEX].inc(pm.Normal("a", shape=N))
+    pm.Normal("y", (sums**2)[INDEX], 1.5, observed=Y)
+
+
+def added_to_others() -> None:
+    sums = pm.Normal("b", shape=GROUPS)[INDEX].inc(pm.Normal("a", shape=N))
+    pm.Potential("y", -pt.sum(sums**2))
+
+
+BY_TABLES = [intercepts, slopes, counted_from_the_last, of_sums, added_to_others]
+
+
+def data_that_may_change() -> None:
+    intercepts(pm.Data("index", INDEX))
+
+
+def of_very_different_sizes() -> None:
+    intercepts(np.where(np.arange(N) < 100, 0, INDEX))
+
+
+def few_groups() -> None:
+    index = INDEX % (GROUPS // 2)
+    pm.Normal("y", pm.Normal("a", shape=GROUPS // 2)[index], 1.5, observed=Y)
+
+
+def of_columns() -> None:
+    a = pm.Normal("a", shape=(GROUPS, 4))
+    pm.Normal("y", a[INDEX, np.arange(N) % 4], 1.5, observed=Y)
+
+
+AS_THEY_ARE = [data_that_may_change, of_very_different_sizes, few_groups, of_columns]
+
+
+def built(rows: Callable[[], None]) -> Density:
+    with pm.Model() as model:
+        rows()
+    return build_density(model)
+
+
+def count_additions(density: Density) -> int:
+    nodes = {v.owner for v in ancestors([density.logp, density.dlogp]) if v.owner}
+    return sum(isinstance(node.op, AdvancedIncSubtensor) for node in nodes)
+
+
+@pytest.mark.parametrize("rows", BY_TABLES, ids=lambda f: f.__name__)
+def test_logp_and_gradient_are_those_without_tables(rows: Callable[[], None]) -> None:
+    given = built(rows)
+    ours = summed_by_tables(given)
+    assert count_additions(given) > 0
+    assert count_additions(ours) == 0
+    for width in (None, 4):
+        size = (given.size,) if width is None else (width, given.size)
+        x = pt.tensor("x", dtype=given.dtype, shape=size)
+        state = np.random.default_rng(1).normal(size=size)
+        found = []
+        for density in (given, ours):
+            graph = density.single if width is None else density.batch
+            inputs = [x, *density.params]
+            function: Any = pytensor.function(inputs, graph.both(x), mode="JAX")
+            found.append(function(state, *density.param_values({})))
+        for one, other in zip(*found, strict=True):
+            assert np.isfinite(one).all()
+            assert_allclose(other, one, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("rows", AS_THEY_ARE, ids=lambda f: f.__name__)
+def test_other_sums_stay_as_they_are(rows: Callable[[], None]) -> None:
+    given = built(rows)
+    ours = summed_by_tables(given)
+    assert count_additions(ours) == count_additions(given) > 0
+
+
+@pytest.mark.parametrize("window", [1, 16])
+def test_a_gpu_goes_by_tables_and_makes_the_same_states(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    density = built(slopes)
+    params, spec = density.param_values({}), SweepSpec("diag", "secant", kernel="hmc")
+    tuning = Tuning(0.1, 1.0, identity_metric("diag", density.size))
+    tape = Streams.spawn(np.random.default_rng(2)).tape(60, density.size, tuning)
+    tape = replace(tape, n_leapfrog=np.full(60, 3))
+    found, summed = [], []
+
+    def by_tables(density: Density) -> Density:
+        summed.append(summed_by_tables(density))
+        return summed[-1]
+
+    monkeypatch.setattr("pymc_deer.backends.jax.summed_by_tables", by_tables)
+    for on_cpu in (True, False):
+        monkeypatch.setattr(OneDevice, "on_cpu", on_cpu)
+        monkeypatch.setattr("pymc_deer.backends.placement.gpu_options", lambda: None)
+        solver = make_solver("jax", density, spec, WindowPlan(window, None, 1e-10, 60))
+        rng = np.random.default_rng(3)
+        found.append(solver.solve(np.zeros(density.size), tape, tuning, params, rng))
+    [ours] = summed
+    assert count_additions(ours) == 0
+    assert found[1].n_fallback == 0
+    assert_allclose(found[1].z, found[0].z, atol=1e-9)
