@@ -214,6 +214,6 @@ def is_number(variable: Any) -> bool:
 def untransposed(matrix: Any) -> tuple[Any, bool]:
     """What a matrix is the transpose of, and whether it is one."""
     node = matrix.owner
-    if node is not None and isinstance(node.op, DimShuffle) and node.op.is_matrix_transpose:
-        return node.inputs[0], True
-    return matrix, False
+    if matrix.type.ndim != 2 or node is None or not isinstance(node.op, DimShuffle):
+        return matrix, False
+    return (node.inputs[0], True) if node.op.is_matrix_transpose else (matrix, False)

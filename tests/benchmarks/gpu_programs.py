@@ -48,7 +48,7 @@ from tests.benchmarks.hlo import work_of_loop
 from tests.benchmarks.measure import write
 from tests.benchmarks.scaling import DENSE_UP_TO
 
-MODELS = (*SMALL, "radon", "stochastic_volatility", "hierarchical_10k", "latent_gp_500")
+MODELS = (*SMALL, "radon", "stochastic_volatility", "hierarchical_10k")
 KERNELS: tuple[Kernel, ...] = ("mala", "hmc")
 
 H100 = """

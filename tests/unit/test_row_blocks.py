@@ -254,6 +254,19 @@ def test_constants_are_in_the_kernel() -> None:
     assert_allclose(blocked(value)[0], expected, rtol=1e-4, atol=1e-2)
 
 
+def test_stacks_of_matrices_are_left_as_they_are() -> None:
+    """Functions of their transposes, as in gradients of Gaussian processes."""
+    x = pt.tensor("x", dtype="float32", shape=(3, 4, 5))
+    y = pt.exp(x)
+    outputs = [y, y.dimshuffle(0, 2, 1)]
+    value = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32")
+    with pytensor.config.change_flags(on_opt_error="raise"):
+        function: Any = pytensor.function([x], outputs, mode=JAX_KERNEL_MODE)
+    straight, transposed = function(value)
+    assert_allclose(straight, np.exp(value), rtol=1e-6)
+    assert_allclose(transposed, np.exp(value).transpose(0, 2, 1), rtol=1e-6)
+
+
 @pytest.fixture
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU with kernels of our own."""
