@@ -37,7 +37,8 @@ def summed_by_tables(density: Density) -> Density:
     while found := next(_sums_by_group(outputs, density.constants), None):
         outputs = graph_replace(outputs, dict([found]), strict=False)
     logp, dlogp = outputs
-    return replace(density, logp=logp, dlogp=dlogp)
+    found_none = logp is density.logp and dlogp is density.dlogp
+    return density if found_none else replace(density, logp=logp, dlogp=dlogp)
 
 
 def _sums_by_group(
@@ -59,8 +60,9 @@ def _sums_by_group(
 
 def _are_rows(rows: Any, start: Any, index: Any) -> bool:
     """Whether there is a row for each index, of the numbers that a group has."""
+    is_list = index.type.ndim == 1 and index.type.dtype != "bool"
     shapes = rows.type.shape, (*index.type.shape, *start.type.shape[1:])
-    return index.type.ndim == 1 and shapes[0] == shapes[1] and None not in start.type.shape
+    return is_list and shapes[0] == shapes[1] and None not in start.type.shape
 
 
 def _table(index: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:

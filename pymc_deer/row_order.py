@@ -15,7 +15,7 @@ all rows alike, and in the end they have to be added up.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from math import prod
 from typing import Any
 
@@ -46,8 +46,9 @@ _BLOCK = 64
 """Numbers of the groups in a block: they stay where they are looked up fastest, and are enough for
 few additions to wait for one another."""
 
-_SORTED = 0.5
-"""Share of rows that are of the same group as the row before, above which rows count as sorted."""
+_MOST = 0.5
+"""Share of rows that are of the same group as the row before, or of another block, above which
+their order is a slow one."""
 
 Axes = dict[Variable, int]
 """Of variables that have other rows if those of the data change places: the axis of the rows."""
@@ -136,16 +137,20 @@ class _Sums:
     @property
     def is_slow(self) -> bool:
         """Whether there is a faster order than that of these rows."""
-        n_alike = int(np.count_nonzero(self.group[1:] == self.group[:-1]))
-        return self.n_numbers > _CACHED or n_alike > _SORTED * len(self.group)
+        runs = self.group[1:] == self.group[:-1]
+        leaps = self._block[1:] != self._block[:-1]
+        return bool(np.sum(runs) > _MOST * len(runs) or np.sum(leaps) > _MOST * len(leaps))
 
     def fast_order(self) -> np.ndarray:
         """Which row should come where, (N,)."""
         order = np.random.default_rng(len(self.group)).permutation(len(self.group))
-        if self.n_numbers <= _CACHED:
-            return order
-        block = self.group[order] // max(1, _BLOCK // self.group_size)
-        return order[np.argsort(block, kind="stable")]
+        return order[np.argsort(self._block[order], kind="stable")]
+
+    @cached_property
+    def _block(self) -> np.ndarray:
+        """That of each row: all are one where all groups stay in the cache."""
+        size = _BLOCK if self.n_numbers > _CACHED else self.n_numbers
+        return self.group // max(1, size // self.group_size)
 
 
 def _sums_by_group(

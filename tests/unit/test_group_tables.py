@@ -120,7 +120,8 @@ def test_logp_and_gradient_are_those_without_tables(rows: Callable[[], None]) ->
 def test_other_sums_stay_as_they_are(rows: Callable[[], None]) -> None:
     given = built(rows)
     ours = summed_by_tables(given)
-    assert count_additions(ours) == count_additions(given) > 0
+    assert count_additions(given) > 0
+    assert ours is given
 
 
 @pytest.mark.parametrize("window", [1, 16])

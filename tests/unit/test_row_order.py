@@ -178,6 +178,13 @@ def test_rows_of_few_groups_without_runs_keep_their_order() -> None:
     assert_array_equal(many_groups(index, n_groups), index)
 
 
+@pytest.mark.parametrize("size", [1, 20])
+def test_rows_that_lie_by_groups_without_runs_keep_their_order(size: int) -> None:
+    """As where each row has a parameter of its own."""
+    index = np.arange(2 * _CACHED // size)
+    assert_array_equal(many_groups(index, len(index), size), index)
+
+
 def test_groups_counted_from_the_last_are_in_their_blocks() -> None:
     n_groups = 2 * _CACHED
     index = _rng.permutation(np.repeat(np.arange(n_groups), 2))
