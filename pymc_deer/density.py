@@ -13,6 +13,7 @@ and large constants) is an explicit input of the graph, never a constant baked i
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import pytensor
@@ -199,12 +200,22 @@ def _changed_shape(name: str, old: tuple[int, ...], new: tuple[int, ...]) -> Mod
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Reordered:
-    """What `source` gives, in another order."""
+    """What `source` gives, in another order: the same array as long as it gives the same one."""
 
     source: "SharedVariable | str"
     order: RowOrder
+    _last: tuple[np.ndarray, np.ndarray] | None = None
+
+    def value(self, point: Point) -> np.ndarray:
+        given = _current_value(self.source, point)
+        if self._last is None or self._last[0] is not given:
+            self._last = given, self.order(given)
+        return self._last[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_last": None}
 
 
 type Source = Constant | SharedVariable | str | _Reordered
@@ -213,7 +224,7 @@ type Source = Constant | SharedVariable | str | _Reordered
 
 def _current_value(source: Source, point: Point) -> np.ndarray:
     if isinstance(source, _Reordered):
-        return source.order(_current_value(source.source, point))
+        return source.value(point)
     if isinstance(source, str):
         # A copy: other steps may write into the array they gave out.
         return np.array(point[source])

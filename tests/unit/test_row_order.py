@@ -1,5 +1,6 @@
 """Observations change places where sums by group are faster for it, and nothing else changes."""
 
+import pickle
 from collections.abc import Callable
 from unittest.mock import patch
 
@@ -203,6 +204,23 @@ def test_the_larger_sums_say_where_rows_lie() -> None:
         pm.Normal("y", rows, 1.0, observed=np.zeros(len(index)))
     [found] = [p for p in build_density(model).param_values({}) if p.max(initial=0) > 1]
     assert np.all(np.diff(found // _BLOCK) >= 0)
+
+
+def test_data_that_stay_are_put_in_order_once() -> None:
+    """Between draws: large ones take longer than a gradient to copy, to compare and to send."""
+    with pm.Model() as model:
+        pm.Normal("y", intercepts()[pm.Data("index", SORTED)], 1.5, observed=pm.Data("data", Y))
+    density = build_density(model)
+    first, again = density.param_values({}), density.param_values({})
+    assert len(first) == 2
+    assert all(a is b for a, b in zip(first, again, strict=True))
+    model["data"].set_value(Y + 1)
+    assert [a is b for a, b in zip(first, density.param_values({}), strict=True)] in (
+        [True, False],
+        [False, True],
+    )
+    copied = pickle.loads(pickle.dumps(density._sources))
+    assert not any(vars(source)["_last"] for source in copied)
 
 
 def test_data_that_change_later_are_put_in_the_same_order() -> None:
