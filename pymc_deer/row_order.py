@@ -4,8 +4,8 @@ Data often lie sorted by group. In the gradient of what rows look up by their gr
 group's sum is then added to by many rows that follow on one another, and each addition waits until
 the one before it has gone through memory: a regression with sorted groups takes up to twice as long
 as one with the same rows in random order, on every backend that runs on a CPU. With many groups it
-is the random order that takes up to twice as long: each row's group has left the cache. Such rows
-are sorted by blocks of groups, and in random order within each.
+is the random order that takes longer, by up to a third: each row's group has left the cache. Such
+rows are sorted by blocks of groups, and in random order within each.
 
 A log-density is the same in whatever order its observations are, but for rounding, if all rows of
 data change places together. Whether they may is read from the graph: each operation has to treat
