@@ -7,7 +7,10 @@ XLA's logarithm takes four to eight times as long as its exponential. The factor
 lie between 1 and 2, so that products of many of them neither overflow nor lose digits: each factor
 adds a rounding of 1e-16 to the sum, as a term of its own would.
 
-A rewrite of graphs that XLA compiles for a CPU. A GPU waits for its memory, from which a sum apart
+The gradient of such a sum has the sigmoids of the same arguments, which follow from the same
+exponentials.
+
+Rewrites of graphs that XLA compiles for a CPU. A GPU waits for its memory, from which a sum apart
 from the gradient is read once more; Numba calls logarithms of several numbers at once.
 """
 
@@ -17,7 +20,8 @@ from typing import Any
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.scalar.math import Softplus
+from pytensor.scalar.math import Sigmoid, Softplus
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 
 from pymc_deer.logistic import inputs_of, negated
@@ -46,6 +50,33 @@ def softplus_by_products(fgraph: Any, node: Any) -> list[Any] | None:
     logs = _logs_of_products(argument, lead, prod(shape))
     summed = pt.sum(wide(pt.maximum(argument, 0)), axis=node.op.axis) + logs
     return [pt.neg(summed) if sign < 0 else summed]
+
+
+@node_rewriter([Elemwise])
+def sigmoid_by_exponential(fgraph: Any, node: Any) -> list[Any] | None:
+    """A sigmoid by ``exp(-|a|)`` of its argument a, where the graph has that, with new axes too."""
+    [*arguments] = inputs_of(node.outputs[0], Sigmoid)
+    if not arguments:
+        return None
+    [argument], moved = arguments, arguments[0].owner
+    if moved is not None and isinstance(moved.op, DimShuffle):
+        [argument] = moved.inputs
+    else:
+        moved = None
+    variables = [argument]
+    for kind in (ps.Abs, ps.Neg, ps.Exp):
+        variables = [v for of_one in variables for v in _functions(fgraph, of_one, kind)]
+    if not variables:
+        return None
+    exponential = variables[0]
+    sigmoid = pt.switch(pt.ge(argument, 0), 1, exponential) / (1 + exponential)
+    return [sigmoid if moved is None else moved.op(sigmoid)]
+
+
+def _functions(fgraph: Any, variable: Any, kind: type) -> list[Any]:
+    """What the graph has of this function of `variable`."""
+    outputs = [output for client, _ in fgraph.clients[variable] for output in client.outputs]
+    return [output for output in outputs if inputs_of(output, kind)]
 
 
 def _logs_of_products(argument: Any, lead: int, n: int) -> Tensor:

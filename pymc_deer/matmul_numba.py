@@ -22,9 +22,13 @@ def numba_funcify_matrix_product(op: MatrixProduct, node: object = None, **kwarg
 
     read_x = transposed if op.transpose_x else as_it_is
     read_y = transposed if op.transpose_y else as_it_is
+    x_rows, y_columns = int(op.transpose_x), 1 - int(op.transpose_y)
 
     @numba_njit
     def matrix_product(x, y):
+        if x.size == 0 or y.size == 0:
+            # With no directions, of which a low-rank metric often has none.
+            return np.zeros((x.shape[x_rows], y.shape[y_columns]), x.dtype)
         return np.dot(read_x(x), read_y(y))
 
-    return matrix_product, 1
+    return matrix_product, 2

@@ -58,8 +58,8 @@ class JaxSolver(Solver):
     """
 
     name = "jax"
-    # They take NumPy half a second, as long as Numba takes to start for them alone.
-    many_normals = 2**26
+    # They take NumPy a tenth of a second, as long as Numba takes to start for them alone.
+    many_normals = 2**24
     sweeps_whole_windows = True
     placement: OneDevice = OneDevice()
     _jax_process: ClassVar[int | None] = None
@@ -101,6 +101,8 @@ class JaxSolver(Solver):
         starts = np.stack([j.buffers.state_before(first) if first else j.start for j in jobs])
         # The first row is for where the chains start.
         n, rows = len(noises[0].log_u), 1 + self.plan.capacity
+        stride = jobs[0].buffers.stride
+        keeps = stride, first % stride
         weight = max(noise.n_leapfrog.max() for noise in noises)
         with self._session():
             loop = self._compiled("sequential", self._compile_sequential)
@@ -111,9 +113,9 @@ class JaxSolver(Solver):
             starts, *arrays = map(self.placement.of_chains, (starts, *tape))
             for call in self._paces["sequential", len(jobs)].calls(n, weight):
                 self._check_stopped()
-                filled = loop(filled, starts, *arrays, *call, self._on_device(inputs))
+                filled = loop(filled, starts, *arrays, *call, *keeps, self._on_device(inputs))
                 filled[0].block_until_ready()
-            self._write(filled, jobs, first, [range(1, n + 1)] * len(jobs))
+            self._write_kept(filled, jobs, first)
             # Once they are read: the next stretch may begin at once, in another thread.
             self._buffers.keep((len(jobs), rows), filled)
             self._tapes.keep((len(jobs), rows), tape)
@@ -154,27 +156,37 @@ class JaxSolver(Solver):
                 sweeps = int(now)
                 pace.took(sweeps - before, weight)
             n_done, n_sweeps = np.minimum(counts[0], n).tolist(), counts[1].tolist()
-            self._write(filled, jobs, 0, [range(n) for n in n_done])
+            self._write(filled, jobs, n_done)
             self._buffers.keep((n_jobs, rows), filled)
             self._windows.keep(shapes[1], (carry[2], carry[3]))
         return list(zip(n_done, n_sweeps, strict=True))
 
-    def _write(
-        self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int, rows: Sequence[range]
-    ) -> None:
-        """Copy what is asked for of some of each chain's rows, (C, rows, ...), to its buffers."""
+    def _write_kept(self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int) -> None:
+        """Copy what a sequential loop has kept, (C, rows, ...), behind the row of its start."""
+        stride, n, first = jobs[0].buffers.stride, len(jobs[0].noise.log_u) - at, 1
+        if stride > 1 and self._is_much(filled):
+            kept = slice(first, first - (-self.plan.capacity // stride))
+            filled, first = asked_rows(tuple(filled), first, kept), 0
+        arrays = self.placement.fetched(filled)
+        for i, job in enumerate(jobs):
+            job.buffers.write_kept(at, n, [array[i, first:] for array in arrays])
+
+    def _write(self, filled: Sequence[jax.Array], jobs: Sequence[Job], done: Sequence[int]) -> None:
+        """Copy what is asked for of the rows that each chain has done, (C, rows, ...)."""
         stride, n = jobs[0].buffers.stride, len(jobs[0].noise.log_u)
-        whole = stride > 1 and n % stride == 0 and set(map(len, rows)) == {n}
-        if whole and self.batches_chains and sum(a.nbytes for a in filled) > _FETCHED:
-            # From a device that is not the host, no more than that.
-            asked = asked_rows(tuple(filled), rows[0].start, stride)
+        if stride > 1 and n % stride == 0 and set(done) == {n} and self._is_much(filled):
+            asked = asked_rows(tuple(filled), 0, slice(stride - 1, None, stride))
             arrays = self.placement.fetched(asked)
             for i, job in enumerate(jobs):
-                job.buffers.fill([array[i] for array in arrays])
+                job.buffers.write_kept(0, n, [array[i] for array in arrays])
             return
         arrays = self.placement.fetched(filled)
-        for i, (job, own) in enumerate(zip(jobs, rows, strict=True)):
-            job.buffers.write(at, [array[i, own.start : own.stop] for array in arrays])
+        for i, (job, n_done) in enumerate(zip(jobs, done, strict=True)):
+            job.buffers.write(0, [array[i, :n_done] for array in arrays])
+
+    def _is_much(self, filled: Sequence[jax.Array]) -> bool:
+        """Whether what is asked for is picked on the device, which is not the host."""
+        return self.batches_chains and sum(array.nbytes for array in filled) > _FETCHED
 
     @property
     def batches_chains(self) -> bool:

@@ -25,12 +25,15 @@ def sequential_loop(
     n_leapfrog: jax.Array,
     first: jax.Array,
     last: jax.Array,
+    stride: jax.Array,
+    behind: jax.Array,
     inputs: list[jax.Array],
 ) -> tuple[jax.Array, ...]:
     """Transitions `first` to `last` of all chains, step by step, into the buffers.
 
     Row 0 of the noise moves nothing: with it the density is evaluated where the chains start. It is
-    one program with the transitions, each of which has the row behind its number.
+    one program with the transitions, each of which has the row behind its number. Of what is kept
+    of one transition in every `stride`, all of these have the same row, which stays in the cache.
 
     Parameters
     ----------
@@ -44,9 +47,17 @@ def sequential_loop(
         States before the first transition of all, (C, D).
     xi, log_u, step_sizes, n_leapfrog
         Noise, (C, rows, ...); xi has momenta or their keys.
+    stride, behind
+        The stride, and how many transitions of a stride lie before the first one of all.
     inputs
         The metric's arrays and the density's parameters, the same for all chains.
     """
+    before = stride - 1 + behind
+
+    def rows_of(transition):
+        kept = lax.div(transition + before, stride)
+        return [kept if name in KEPT else transition for name in SOLVED]
+
     noise = xi, log_u, step_sizes, n_leapfrog
     step_all = _for_each_chain(step, len(starts), 7)
 
@@ -58,15 +69,18 @@ def sequential_loop(
         # The Metropolis ratio against logp = 0 is logp itself, finite or not.
         logp = jnp.where(row == 0, log_alpha, logp)
         written = tuple(
-            lax.dynamic_update_index_in_dim(b, found, row, 1)
-            for b, found in zip(written, (z, logp, dlogp, log_alpha, energy), strict=True)
+            lax.dynamic_update_index_in_dim(b, found, at, 1)
+            for b, found, at in zip(
+                written, (z, logp, dlogp, log_alpha, energy), rows_of(row), strict=True
+            )
         )
         return row + 1, (z, logp, dlogp), written
 
     unknown = starts, jnp.zeros_like(log_u[:, 0]), jnp.zeros_like(starts)
     begins = first == 0
     states = tuple(
-        jnp.where(begins, new, b[:, first]) for new, b in zip(unknown, buffers, strict=False)
+        jnp.where(begins, new, b[:, at])
+        for new, b, at in zip(unknown, buffers, rows_of(first), strict=False)
     )
     carry = (jnp.where(begins, 0, first + 1), states, buffers)
     return lax.while_loop(lambda carry: carry[0] <= last, advance, carry)[2]
@@ -183,14 +197,13 @@ def windowed_loop(
     return written, n_swept, *own
 
 
-@partial(jax.jit, static_argnames=("first", "stride"))
-def asked_rows(buffers: tuple[jax.Array, ...], first: int, stride: int) -> tuple[jax.Array, ...]:
-    """Of buffers (C, rows, ...), what is asked for of transitions whose rows begin with `first`.
+@partial(jax.jit, static_argnames=("first", "kept"))
+def asked_rows(buffers: tuple[jax.Array, ...], first: int, kept: slice) -> tuple[jax.Array, ...]:
+    """Of buffers (C, rows, ...), these rows of what one transition in every stride keeps.
 
-    That is what :class:`~pymc_deer.backends.trajectory.Buffers` have of them, for all transitions
-    that there could be: another number of them is no other program.
+    And of the others those from `first` on. That is for all transitions that there could be:
+    another number of them is no other program.
     """
-    kept = slice(first + stride - 1, None, stride)
     return tuple(
         array[:, kept if name in KEPT else slice(first, None)]
         for name, array in zip(SOLVED, buffers, strict=True)

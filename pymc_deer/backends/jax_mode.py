@@ -11,13 +11,16 @@ from pytensor.graph.rewriting.basic import (
 )
 from pytensor.tensor.math import Prod, Sum
 
-from pymc_deer.log_products import softplus_by_products
+from pymc_deer.log_products import sigmoid_by_exponential, softplus_by_products
 from pymc_deer.row_blocks import as_it_is_read, computed_as_it_is_read, in_row_blocks
 from pymc_deer.short_axes import shuffled_once
 
 _BEHIND_STABILIZATION = 1.9
 """Position behind the rewrites that look for what can be computed more precisely: they find the
 softplus in a model's own formulas."""
+
+_BEHIND_SOFTPLUS = 1.91
+"""Position behind the rewrite of a softplus, whose exponential a sigmoid takes."""
 
 _LAST = 1000.0
 """Position behind all of PyTensor's rewrites, which make such sums of others."""
@@ -41,7 +44,10 @@ _PREPARED, _MERGED, _BEHIND_ALL = 1001.0, 1002.0, 1003.0
 """Positions behind the one before: of what kernels are made of, and of the kernels."""
 
 JAX_MODE = get_mode("JAX").register((dfs_rewriter(cast_accumulated), _LAST))
-JAX_CPU_MODE = JAX_MODE.register((dfs_rewriter(softplus_by_products), _BEHIND_STABILIZATION))
+JAX_CPU_MODE = JAX_MODE.register(
+    (dfs_rewriter(softplus_by_products), _BEHIND_STABILIZATION),
+    (dfs_rewriter(sigmoid_by_exponential), _BEHIND_SOFTPLUS),
+)
 _AS_READ = EquilibriumGraphRewriter(
     [as_it_is_read, computed_as_it_is_read, shuffled_once], max_use_ratio=10
 )

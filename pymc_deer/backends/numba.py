@@ -124,7 +124,7 @@ class NumbaSolver(Solver):
     trial_rules = ("secant",)
     # To load the loop takes as long as NumPy takes for these, and where it is not yet on disk, it
     # is not to be compiled before the first draw.
-    many_normals = 2**20
+    many_normals = 2**19
     sweeps_whole_windows = False
     _n_threads = 1
 

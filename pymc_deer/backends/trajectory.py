@@ -142,10 +142,12 @@ class Buffers:
             else:
                 target[at:end] = rows
 
-    def fill(self, arrays: Sequence[np.ndarray]) -> None:
-        """Copy arrays that begin with what is asked for."""
-        for target, array in zip(self.arrays, arrays, strict=True):
-            target[...] = array[: len(target)]
+    def write_kept(self, at: int, n: int, arrays: Sequence[np.ndarray]) -> None:
+        """Copy what arrays begin with: what is asked for of n transitions from `at` on."""
+        for name, target, rows in zip(SOLVED, self.arrays, arrays, strict=True):
+            stride = self.stride if name in KEPT else 1
+            own = range(at // stride, -(-(at + n) // stride))
+            target[own.start : own.stop] = rows[: len(own)]
 
     def trajectory(self, found: "Sequence[Found]") -> Trajectory:
         """What they hold when they are filled, in calls that follow on one another."""

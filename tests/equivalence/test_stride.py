@@ -19,6 +19,7 @@ from tests.support import BACKENDS
 
 N, STRIDE = 60, 5
 CASE = "eight_schools"
+N_ROWS, SIZE = 20, 2
 
 
 @cache
@@ -81,13 +82,39 @@ def test_a_start_from_another_state_is_caught(
 @pytest.mark.parametrize("stride", [1, 3, 7, 20])
 @pytest.mark.parametrize("cuts", [(), (1,), (3, 4), (7, 14), (2, 6, 19)])
 def test_buffers_take_what_is_asked_for(stride: int, cuts: tuple[int, ...]) -> None:
-    n, size = 20, 2
-    given = [np.arange(20.0), *(np.arange(20.0) + 100 * i for i in range(1, 5))]
-    given[0], given[2] = (np.column_stack([given[i]] * size) for i in (0, 2))
-    buffers = Buffers.empty(n, size, "float64", stride)
+    n, given = N_ROWS, numbered_rows()
+    buffers = Buffers.empty(n, SIZE, "float64", stride)
     for first, last in zip((0, *cuts), (*cuts, n), strict=True):
         buffers.write(first, [array[first:last] for array in given])
         assert_array_equal(buffers.state_before(last), given[0][last - 1])
+    check_buffers(buffers, given)
+
+
+@pytest.mark.parametrize("stride", [1, 3, 7, 20])
+@pytest.mark.parametrize("cut", [0, 1, 7, 10])
+def test_buffers_take_what_is_kept(stride: int, cut: int) -> None:
+    """Of a piece that begins in the middle of a stride, with more behind what is asked for."""
+    given = numbered_rows()
+    buffers = Buffers.empty(N_ROWS, SIZE, "float64", stride)
+    buffers.write(0, [array[:cut] for array in given])
+    ends = np.minimum(np.arange(cut - cut % stride, N_ROWS, stride) + stride, N_ROWS) - 1
+    kept = [
+        np.concatenate([array[cut:] if name == "log_alpha" else array[ends], array[:3]])
+        for name, array in zip(SOLVED, given, strict=True)
+    ]
+    buffers.write_kept(cut, N_ROWS - cut, kept)
+    check_buffers(buffers, given)
+
+
+def numbered_rows() -> list[np.ndarray]:
+    """Arrays of `SOLVED`, all of whose rows differ."""
+    given = [np.arange(20.0), *(np.arange(20.0) + 100 * i for i in range(1, 5))]
+    given[0], given[2] = (np.column_stack([given[i]] * SIZE) for i in (0, 2))
+    return given
+
+
+def check_buffers(buffers: Buffers, given: list[np.ndarray]) -> None:
+    n, stride = N_ROWS, buffers.stride
     ends = np.minimum(np.arange(0, n, stride) + stride, n) - 1
     for name, array, all_rows in zip(SOLVED, buffers.arrays, given, strict=True):
         assert_array_equal(array, all_rows if name == "log_alpha" else all_rows[ends])

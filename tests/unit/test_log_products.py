@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from pytensor.graph.rewriting.basic import dfs_rewriter
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.math import Softplus
+from pytensor.scalar.math import Sigmoid, Softplus
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_deer import examples, log_products
@@ -20,10 +20,11 @@ from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.placement import OneDevice
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
-from pymc_deer.log_products import softplus_by_products
+from pymc_deer.log_products import sigmoid_by_exponential, softplus_by_products
 from pymc_deer.sweep import SweepSpec, build_sequential
 
 REWRITE = dfs_rewriter(softplus_by_products)
+SHARED = dfs_rewriter(sigmoid_by_exponential)
 EXTREME = [0.0, -0.0, 1e-9, 40.0, -40.0, 800.0, -800.0]
 
 
@@ -99,6 +100,60 @@ def test_what_is_not_finite(value: float, expected: float) -> None:
     assert_allclose(found, expected)
 
 
+def with_sigmoid(a: Any) -> tuple[Any, Any]:
+    """The exponential of a softplus, and the sigmoid of its argument by it."""
+    found: Any = rewrite_graph(
+        [pt.exp(-pt.abs(a)), pt.sigmoid(a)], include=(), custom_rewrite=SHARED
+    )
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_sigmoid_by_the_exponential_that_is_there(dtype: str) -> None:
+    a = pt.vector("a", dtype=dtype)
+    exponential, sigmoid = with_sigmoid(a)
+    assert Sigmoid not in functions(sigmoid)
+    assert exponential in ancestors([sigmoid])
+    assert sigmoid.type == a.type
+    values = arguments((1000,), dtype)
+    found = pytensor.function([a], sigmoid, mode="JAX")(values)
+    exact = np.exp(-np.logaddexp(0, -values.astype(np.longdouble))).astype(float)
+    # XLA has numbers that are too small for exponents of their own as 0.
+    tiny = np.finfo(dtype).tiny
+    assert_allclose(found, exact, rtol=4 * np.finfo(dtype).eps, atol=tiny)
+
+
+def test_a_sigmoid_with_new_axes() -> None:
+    a = pt.vector("a")
+    found: Any = rewrite_graph(
+        [pt.exp(-pt.abs(a)), pt.sigmoid(a[:, None])], include=(), custom_rewrite=SHARED
+    )
+    assert Sigmoid not in functions(found[1])
+    values = arguments((20,), "float64")
+    columns = pytensor.function([a], [pt.sigmoid(a[:, None]), found[1]], mode="FAST_COMPILE")
+    assert_allclose(*columns(values), rtol=1e-15)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(np.inf, 1), (-np.inf, 0), (np.nan, np.nan)])
+def test_a_sigmoid_of_what_is_not_finite(value: float, expected: float) -> None:
+    a = pt.vector("a")
+    found = pytensor.function([a], with_sigmoid(a)[1], mode="JAX")(np.array([value]))
+    assert_allclose(found, [expected])
+
+
+def test_without_the_exponential_a_sigmoid_stays() -> None:
+    a, b = pt.vector("a"), pt.vector("b")
+    others = [pt.exp(-pt.abs(b)), pt.exp(-a), pt.abs(a), pt.sigmoid(a)]
+    kept: Any = rewrite_graph(others, include=(), custom_rewrite=SHARED)
+    assert Sigmoid in functions(kept[-1])
+
+
+def test_a_sigmoid_by_the_wrong_half_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_products.pt, "ge", pt.le)
+    with pytest.raises(AssertionError):
+        test_a_sigmoid_by_the_exponential_that_is_there("float64")
+
+
 def test_without_the_largest_parts_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_products.pt, "maximum", lambda x, y: pt.zeros_like(x))
     with pytest.raises(AssertionError):
@@ -121,3 +176,4 @@ def test_it_is_for_a_cpu(on_cpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     used = set().union(*(functions(output) for output in compiled.maker.fgraph.outputs))
     assert (ps.Log in used, Softplus in used) == (on_cpu, not on_cpu)
+    assert (Sigmoid in used) == (not on_cpu)

@@ -28,7 +28,11 @@ def test_agrees_with_numpy(mode: str, dtype: str) -> None:
     ]
     function = pytensor.function(variables, outputs, mode=mode)
     rtol = 1e-12 if dtype == "float64" else 1e-5
-    for x, y in ((X, Y), (X, Y[:, :1]), (X[:1], Y), (X[:1], Y[:, :1]), (X[:, ::2], Y[::2])):
+    empty = [(X[:, :0], Y[:0]), (X[:, :0], Y[:0, :1]), (X[:0], Y), (X, Y[:, :0])]
+    for x, y in (
+        *[(X, Y), (X, Y[:, :1]), (X[:1], Y), (X[:1], Y[:, :1]), (X[:, ::2], Y[::2])],
+        *empty,
+    ):
         values = [x, y, x.T.copy(), y.T.copy()]
         for found in function(*(value.astype(dtype) for value in values)):
             assert_allclose(found, x @ y, rtol=rtol, atol=rtol)

@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -174,15 +176,40 @@ def test_numba_draws_the_normals_of_numpy(kind: type[np.random.BitGenerator]) ->
     assert mine.random() == its.random()
 
 
-def test_numba_takes_over_once_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows Numba is asked for, in a process in which it has drawn none before."""
+    rows: list[int] = []
 
-    def counted(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
-        asked.append(n)
-        return draw_normals(rng, n, size)
+    @cache
+    def fill() -> Callable[[np.random.Generator, np.ndarray], None]:
+        def counted(rng: np.random.Generator, numbers: np.ndarray) -> None:
+            rows.append(len(numbers) // SIZE)
+            numbers[:] = draw_normals(rng, len(numbers), 1)[:, 0]
 
-    monkeypatch.setattr(noise_numba, "draw_normals", counted)
-    draw, rng = noise_numba.FasterOnceMany(10 * SIZE), np.random.default_rng(3)
-    rows = [draw(rng, n, SIZE) for n in (4, 5, 3, 2)]
-    assert asked == [3, 2]
-    assert_array_equal(np.concatenate(rows), draw_normals(np.random.default_rng(3), 14, SIZE))
+        return counted
+
+    monkeypatch.setattr(noise_numba, "_compiled_fill", fill)
+    return rows
+
+
+def check_normals(draw: Draw, pieces: Sequence[int]) -> None:
+    rng = np.random.default_rng(3)
+    rows = np.concatenate([draw(rng, n, SIZE) for n in pieces])
+    assert_array_equal(rows, draw_normals(np.random.default_rng(3), sum(pieces), SIZE))
+
+
+def test_numba_takes_over_once_it_pays(asked: list[int]) -> None:
+    check_normals(noise_numba.FasterOnceMany(10_000 * SIZE), [4000, 5000, 3000, 2000])
+    assert asked == [3000, 2000]
+
+
+def test_numba_draws_from_the_first_where_it_has_drawn_before(asked: list[int]) -> None:
+    noise_numba.draw_normals(np.random.default_rng(0), 1, SIZE)
+    check_normals(noise_numba.FasterOnceMany(10**9), [2000, 3])
+    assert asked == [1, 2000]
+
+
+def test_few_numbers_are_numpys(asked: list[int]) -> None:
+    check_normals(noise_numba.FasterOnceMany(0), [1000, 2000, 0])
+    assert asked == [2000]
