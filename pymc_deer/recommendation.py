@@ -13,7 +13,7 @@ CPU = "cpu"
 PYTHON_US = 20.0
 """Microseconds that PyMC and a step spend in Python for each recorded draw (docs/hmc.md)."""
 
-_WORTH = (0.05, 0.15)
+_WORTH = (0.03, 0.16)
 """Effective draws that a transition of MALA is worth (docs/warmup.md)."""
 
 _MATRIX_BOUND = 0.5
