@@ -118,6 +118,7 @@ class Density:
     layout: Layout
     initial_point: Point = field(repr=False)
     _sources: tuple["Source", ...] = field(repr=False)
+    _lengths: tuple["Length", ...] = field(repr=False, default=())
     cheap: tuple[type[Op], ...] = CHEAP
 
     @property
@@ -140,13 +141,22 @@ class Density:
         Raises
         ------
         ModelError
-            If data has changed its shape since the density was built.
+            If data, or a dimension that logp depends on, has changed since it was built.
         """
         values = tuple(_current_value(source, point) for source in self._sources)
         for param, value in zip(self.params, values, strict=True):
             if value.shape != param.type.shape:
                 raise _changed_shape(param.name, param.type.shape, value.shape)
+        for length in self._lengths:
+            if (now := int(length.variable.get_value(borrow=True))) != length.value:
+                raise _changed_shape(f"Dimension {length.name}", (length.value,), (now,))
         return values
+
+    def forget_data(self) -> None:
+        """Read data anew, which may have been written to where they are."""
+        for source in self._sources:
+            if isinstance(source, _Reordered):
+                source.forget()
 
     @property
     def constants(self) -> dict[Tensor, np.ndarray]:
@@ -214,8 +224,21 @@ class _Reordered:
             self._last = given, self.order(given)
         return self._last[1]
 
+    def forget(self) -> None:
+        """Put what is given next in order, whether or not it is the same array."""
+        self._last = None
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_last": None}
+
+
+@dataclass(frozen=True)
+class Length:
+    """A dimension's length that the log-density was built with."""
+
+    name: str
+    variable: SharedVariable
+    value: int
 
 
 type Source = Constant | SharedVariable | str | _Reordered
@@ -270,16 +293,22 @@ def build_density(
     dtype = str(np.result_type(pytensor.config.floatX, *layout.dtypes))
 
     # The pre-gradient rewrites work on a copy of the graph, so inputs are named beforehand.
-    sources = _graph_inputs(model, chosen, point)
+    model_logp = model.logp()
+    sources = _graph_inputs(model, model_logp, chosen, point)
     values = [array_like(v) for v in chosen]
+    used = set(ancestors([model_logp]))
+    lengths = tuple(
+        Length(str(name), length, int(length.get_value()))
+        for name, length in model.dim_lengths.items()
+        if isinstance(length, SharedVariable) and length in used
+    )
     frozen_lengths = {
-        length: pt.constant(length.get_value(), dtype=length.dtype)
-        for length in model.dim_lengths.values()
-        if isinstance(length, SharedVariable)
+        length.variable: pt.constant(length.value, dtype=length.variable.dtype)
+        for length in lengths
     }
     inputs = dict(zip(chosen, values, strict=True)) | {s: p for s, p, _ in sources}
     replacements = {v: named_as(v, array) for v, array in inputs.items()} | frozen_lengths
-    [logp] = without_names(graph_replace([model.logp()], replacements, strict=False))
+    [logp] = without_names(graph_replace([model_logp], replacements, strict=False))
     logp = distances_with_gradient(logp)
     # PyMC's parameter checks become logp = -inf now, while the graph is that of one state: in a
     # batch, one check would speak for all states at once, and on Numba raise.
@@ -319,6 +348,7 @@ def build_density(
         layout=layout,
         initial_point=point,
         _sources=tuple(origin for _, origin in params),
+        _lengths=lengths,
     )
 
 
@@ -341,13 +371,13 @@ def _check_variables(chosen: Sequence[Tensor], rv_names: Mapping[Tensor, str]) -
 
 
 def _graph_inputs(
-    model: Model, chosen: Sequence[Tensor], point: Point
+    model: Model, logp: Tensor, chosen: Sequence[Tensor], point: Point
 ) -> list[tuple[Tensor, Tensor, "SharedVariable | str"]]:
     """(variable in the model, fresh input of static shape, origin of its value)."""
     lengths = set(model.dim_lengths.values())
     found = [
         v
-        for v in ancestors([model.logp()])
+        for v in ancestors([logp])
         if isinstance(v, SharedVariable) and v not in lengths and isinstance(v.type, ARRAY_TYPES)
     ]
     found += [v for v in model.value_vars if v not in chosen]

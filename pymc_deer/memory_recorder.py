@@ -7,8 +7,9 @@ import numpy as np
 from pymc.backends.ndarray import NDArray
 from xarray import DataTree
 
+from pymc_deer.each_row import MODE
 from pymc_deer.inference_data import inference_data
-from pymc_deer.recorder import MODE, Ending, Piece, Recorder, Values
+from pymc_deer.recorder import Ending, Piece, Recorder, Values
 from pymc_deer.settings import Settings
 from pymc_deer.stats import STATS
 

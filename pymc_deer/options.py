@@ -179,6 +179,7 @@ class Options:
         number = isinstance(value, Real) and not isinstance(value, bool)
         if not number or not _is_finite(value) or not accepts(value):
             raise self._invalid(name, expected)
+        self._set(name, float(value))
 
     def _positive_or_none(self, name: str) -> None:
         if getattr(self, name) is not None:
@@ -187,6 +188,11 @@ class Options:
     def _integer(self, name: str, expected: str, most: int) -> None:
         if not is_integer(getattr(self, name), 1, most):
             raise self._invalid(name, expected)
+        self._set(name, int(getattr(self, name)))
+
+    def _set(self, name: str, number: float) -> None:
+        """Python's own number in place of another type's, which may overflow or not be stored."""
+        object.__setattr__(self, name, number)
 
     def _auto_or_integer(self, name: str, most: int) -> None:
         if not _is_auto(getattr(self, name)):
@@ -234,23 +240,23 @@ class HMCOptions(Options):
 
 def profiled_windows(windows: object) -> tuple[int, ...]:
     """Widths to profile, in ascending order; 1 is always among them."""
-    listed = _listed(windows)
-    if not listed or not all(is_integer(width, 1, MAX_WINDOW) for width in listed):
+    listed_windows = listed(windows)
+    if not listed_windows or not all(is_integer(w, 1, MAX_WINDOW) for w in listed_windows):
         expected = f"a sequence of integers from 1 to {MAX_WINDOW}"
         raise invalid_option("profile", "windows", windows, expected)
-    return tuple(sorted({1, *map(int, listed)}))
+    return tuple(sorted({1, *map(int, listed_windows)}))
 
 
 def profiled_backends(backends: object) -> tuple[BackendName, ...]:
     """Backends to profile, all for None."""
     named = tuple(name for name in BACKENDS if name != "auto")
-    listed = named if backends is None else _listed(backends)
-    if not listed or not all(isinstance(name, str) and name in named for name in listed):
+    chosen = named if backends is None else listed(backends)
+    if not chosen or not all(isinstance(name, str) and name in named for name in chosen):
         raise invalid_option("profile", "backends", backends, f"None or some of {named}")
-    return tuple(dict.fromkeys(listed))
+    return tuple(dict.fromkeys(chosen))
 
 
-def _listed(values: Any) -> Sequence[Any]:
+def listed(values: Any) -> Sequence[Any]:
     """The values of a sequence; none if it is something else."""
     if isinstance(values, str):
         return ()

@@ -38,5 +38,6 @@ class PathLength:
             return self.steps, self.steps
         learning = learning and self.adapts
         length = 2 * self.length if learning else self.length
-        most = min(max(round(length / step_size), 1), MAX_STEPS)
+        # The smallest step sizes would make it infinite.
+        most = max(round(min(length / step_size, MAX_STEPS)), 1)
         return 1 if learning else most, most

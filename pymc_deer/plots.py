@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 from xarray import Dataset, DataTree
 
+from pymc_deer.options import is_integer, listed
 from pymc_deer.profile_report import Profile
 from pymc_deer.status import BackendError, OptionError, invalid_option
 from pymc_deer.sweep_trace import SweepTrace
@@ -122,12 +123,12 @@ def plot_guesses(
     """
     _refuse_other("plot_guesses", trace)
     last, size = trace.n_sweeps, trace.exact.shape[1]
-    chosen = _doubled(last) if sweeps is None else list(sweeps)
-    if not chosen or not all(k in range(last + 1) for k in chosen):
+    chosen = _doubled(last) if sweeps is None else listed(sweeps)
+    if not chosen or not all(is_integer(k, 0, last) for k in chosen):
         expected = f"some of 0 to {last}, the trace's sweeps"
         raise invalid_option("plot_guesses", "sweeps", sweeps, expected)
-    if coordinate not in range(size):
-        expected = f"from 0 to {size - 1}"
+    if not is_integer(coordinate, 0, size - 1):
+        expected = f"an integer from 0 to {size - 1}"
         raise invalid_option("plot_guesses", "coordinate", coordinate, expected)
     figure, axes = _panels(len(chosen), figsize or (_WIDTH, 1.35 * len(chosen)), sharey=True)
     steps = np.arange(1, trace.n_transitions + 1)
@@ -354,6 +355,11 @@ def _statistics(caller: str, idata: Any) -> Dataset:
         *("step_size", "acceptance_rate", "curvature"),
     ]
     kept = idata["sample_stats"].to_dataset()[names]
+    if set(kept.dims) != {"chain", "draw"}:
+        raise OptionError(
+            f"{caller}(idata): its statistics are those of several steps, and a picture is of one. "
+            "Sample with one step of pymc_deer."
+        )
     if "warmup_sample_stats" not in groups:
         return kept
     warmup = idata["warmup_sample_stats"].to_dataset()[names]

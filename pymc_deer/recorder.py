@@ -7,26 +7,23 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.replace import graph_replace
 from xarray import DataTree
 
 from pymc_deer.batches import in_batches
 from pymc_deer.beside import Beside, InTurn
 from pymc_deer.chain import ChainRecord
-from pymc_deer.density import Density, Layout
+from pymc_deer.density import Density
+from pymc_deer.each_row import at_each_row
 from pymc_deer.named_axes import named_as, without_names
 from pymc_deer.python_ops import calls_python
 from pymc_deer.stats import STATS
 from pymc_deer.stretch import SolvedStretch
 from pymc_deer.typing import Tensor
-
-MODE = "FAST_COMPILE"
-"""Each Op is one call of NumPy for a whole batch of draws: there is no loop to compile."""
 
 _BLOCK_BYTES = 2**21
 """What the draws of all chains in a block may take, computed values included."""
@@ -58,10 +55,10 @@ class Values:
         self.initial_point = density.initial_point
         self.variables = _traced(model, var_names)
         self.n_chains = n_chains
-        single, x_of_one = _of_one_state(model, layout, self.variables)
+        single, x_of_one = _of_one_state(model, density, self.variables)
         self.calls_python = calls_python(single)
-        self._at = _vectorized(single, x_of_one)
-        x = layout.ravel(self.initial_point, x_of_one.type.dtype)
+        x = layout.ravel(self.initial_point, density.dtype)
+        self._at = at_each_row(dict(zip(self.names, single, strict=True)), x_of_one, x)
         of_one = sum(value.nbytes for value in self._at(x[None]))
         most = _BLOCK_BYTES // (n_chains * (x.nbytes + of_one + 8 * len(STATS)))
         self.rows_per_block = max(1, most)
@@ -273,22 +270,12 @@ def _without_views(outputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _of_one_state(
-    model: Model, layout: Layout, variables: Sequence[Tensor]
+    model: Model, density: Density, variables: Sequence[Tensor]
 ) -> tuple[list[Tensor], Tensor]:
     """Values of the variables at a raveled state, and that state, (D,)."""
-    x = pt.vector("x", dtype=np.result_type(*layout.dtypes).name, shape=(layout.size,))
+    layout = density.layout
+    x = pt.vector("x", dtype=density.dtype, shape=(layout.size,))
     values = layout.unravel_symbolic(x)
     inputs = {v: named_as(v, values[v.name]) for v in model.value_vars}
     replaced = graph_replace(list(variables), inputs, strict=False)
     return without_names(_without_views(replaced)), x
-
-
-def _vectorized(single: Sequence[Tensor], x: Tensor) -> Any:
-    """The values at each row of (n, D): a list of (n, ...)."""
-    rows = pt.matrix("rows", dtype=x.type.dtype, shape=(None, *x.type.shape))
-    # What does not depend on the draw is the same for all.
-    batch = [
-        v if v.type.ndim > s.type.ndim else pt.broadcast_to(v, (rows.shape[0], *s.shape))
-        for v, s in zip(vectorize_graph(single, {x: rows}), single, strict=True)
-    ]
-    return pytensor.function([rows], batch, mode=MODE, on_unused_input="ignore")

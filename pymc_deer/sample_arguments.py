@@ -5,7 +5,7 @@ from typing import Any
 
 from pymc.model import Model
 
-from pymc_deer.status import OptionError
+from pymc_deer.status import OptionError, invalid_option
 
 _OF_STEPS = "it moves all variables of the model together, from where initvals says"
 _OF_NUTS = "it has no NUTS to initialise. Write initvals={...} for other starts, or leave it out"
@@ -59,6 +59,9 @@ def refuse_unknown_names(var_names: Sequence[str] | None, model: Model) -> None:
         Naming them, and those that it has.
     """
     known = [variable.name for variable in model.unobserved_RVs]
+    if isinstance(var_names, str) or (var_names is not None and len(var_names) == 0):
+        expected = f"a list of names, at least one of {', '.join(known)}"
+        raise invalid_option("sample", "var_names", var_names, expected)
     unknown = [name for name in var_names or () if name not in known]
     if unknown:
         raise OptionError(

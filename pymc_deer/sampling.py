@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pymc.initial_point import make_initial_point_fns_per_chain
+from pymc.initial_point import convert_str_to_rv_dict, make_initial_point_fns_per_chain
 from pymc.model import Model, modelcontext
 from pymc.progress_bar.progress import MCMCProgressBarManager
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
@@ -304,6 +304,15 @@ def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run
     return Run(settings, step, params, ensemble, recorder, phases, attrs, hardware)
 
 
+def _given_starts(model: Model, initvals: Any, chains: int) -> list[set[str]]:
+    """Value variables of each chain for which the user gave a start."""
+    of_each = [initvals] * chains if initvals is None or isinstance(initvals, dict) else initvals
+    return [
+        {model.rvs_to_values[rv].name for rv in convert_str_to_rv_dict(model, given or {})}
+        for given in of_each
+    ]
+
+
 def _started(
     step: DeerStep,
     params: Sequence[np.ndarray],
@@ -330,6 +339,7 @@ def _started(
     ensemble = Ensemble(hardware.solver(step.solver, settings, params), records)
     own_rngs = [record.streams.start for record in records]
     default = step.density.initial_point
-    starts = find_starts(model, ensemble.solver, points, default, params, own_rngs)
+    given = _given_starts(model, initvals, chains)
+    starts = find_starts(model, ensemble.solver, points, default, params, own_rngs, given)
     ensemble.begin(starts, params)
     return ensemble

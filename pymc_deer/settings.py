@@ -43,6 +43,8 @@ class Settings:
             value = getattr(self, name)
             if not (is_integer(value, least) or (name == "tune" and value is None)):
                 raise invalid_option("sample", name, value, f"an integer of at least {least}")
+            # Python's own: others may overflow, and cannot be stored.
+            object.__setattr__(self, name, None if value is None else int(value))
 
     def stored(self, options: Options) -> "Settings":
         """In types that can be stored, with all options of the step.
@@ -75,6 +77,11 @@ class Settings:
         OptionError
             Naming the argument.
         """
+        if unknown := given.options.keys() - self.options.keys():
+            raise OptionError(
+                f"sample(resume={str(path)!r}): the run's {self.kernel} kernel has no argument "
+                f"{', '.join(sorted(unknown))}; it takes {', '.join(self.options)}."
+            )
         default = Settings()
         pairs = {
             f.name: (getattr(given, f.name), getattr(self, f.name))

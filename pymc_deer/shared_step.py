@@ -101,7 +101,7 @@ def within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> Dee
 def _step(
     kernel: str, model: Model | None, foreseen: Foreseen, options: dict[str, object]
 ) -> DeerStep:
-    if kernel not in KERNELS:
+    if not isinstance(kernel, str) or kernel not in KERNELS:
         raise invalid_option("sample", "kernel", kernel, f"one of {tuple(KERNELS)}")
     step: Any = KERNELS[kernel](model=model, foreseen=foreseen, **options)  # pyright: ignore[reportCallIssue]
     if len(step.vars) < len(step.model.value_vars):

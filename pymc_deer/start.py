@@ -1,6 +1,6 @@
 """Where a chain starts: jittered unless the user said where, and only where logp is finite."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ from pymc.model import Model
 
 from pymc_deer.backends.base import Solver
 from pymc_deer.checks import term_logps
-from pymc_deer.density import Density, Point
+from pymc_deer.density import Density, Layout, Point
 from pymc_deer.lockstep import solved_in_lockstep
 from pymc_deer.metric import identity_metric
 from pymc_deer.status import StartError
@@ -45,6 +45,7 @@ def find_starts(
     default: Point,
     params: Sequence[np.ndarray],
     rngs: Sequence[np.random.Generator],
+    given: Sequence[Collection[str]] | None = None,
 ) -> list[Start]:
     """Where each chain starts, in the density's dtype.
 
@@ -62,31 +63,46 @@ def find_starts(
         What evaluates logp and its gradient there, with the density's parameters.
     rngs
         Of each chain.
+    given
+        Value variables of each chain that start where the user said, be it at the default. PyMC
+        does not tell a step method which these are: None.
 
     Raises
     ------
     StartError
-        Naming the terms of logp that are not finite.
+        Naming the terms of logp that are not finite, or the variable whose start has another shape.
     """
     identity = identity_metric(solver.spec.metric, solver.density.size)
 
     def evaluate(asked: Sequence[np.ndarray]) -> Sequence[tuple[float, np.ndarray]]:
         return solver.evaluate_together(asked, identity, params)
 
-    pairs = zip(points, rngs, strict=True)
-    trials = [_trials(model, solver.density, point, default, rng) for point, rng in pairs]
+    kept = [()] * len(points) if given is None else given
+    trials = [
+        _trials(model, solver.density, point, default, rng, names)
+        for point, rng, names in zip(points, rngs, kept, strict=True)
+    ]
     return solved_in_lockstep(solver, trials, evaluate)
 
 
 def _trials(
-    model: Model, density: Density, point: Point, default: Point, rng: np.random.Generator
+    model: Model,
+    density: Density,
+    point: Point,
+    default: Point,
+    rng: np.random.Generator,
+    kept: Collection[str],
 ) -> Generator[np.ndarray, tuple[float, np.ndarray], Start]:
     """Yields states to try, and is sent logp and its gradient there."""
     layout = density.layout
+    _refuse_shapes(model, layout, point)
     x = layout.ravel(point, "float64")
     free = np.concatenate(
         [
-            np.full(int(np.prod(shape)), np.array_equal(point[name], default[name]))
+            np.full(
+                int(np.prod(shape)),
+                name not in kept and np.array_equal(point[name], default[name]),
+            )
             for name, shape in zip(layout.names, layout.shapes, strict=True)
         ]
     )
@@ -97,6 +113,20 @@ def _trials(
         if np.isfinite(logp) and np.isfinite(dlogp).all():
             return Start(candidate.astype(density.dtype), dlogp)
     raise StartError(_describe(model, {**point, **layout.unravel(candidate)}))
+
+
+def _refuse_shapes(model: Model, layout: Layout, point: Point) -> None:
+    """Refuse starting values of other shapes than the variables have, by the names users know."""
+    names = {value.name: rv.name for rv, value in model.rvs_to_values.items()}
+    for name, shape in zip(layout.names, layout.shapes, strict=True):
+        # Where the model has come to have another shape itself, that is what is to be told.
+        given = np.shape(point[name])
+        if given != shape and np.shape(model.initial_point()[name]) == shape:
+            raise StartError(
+                f"The chain cannot start: the starting value of {names[name]} has the shape "
+                f"{given}, and the variable {shape}. Write initvals={{{names[name]!r}: ...}} with "
+                "an array of its shape."
+            )
 
 
 def _describe(model: Model, point: Point) -> str:

@@ -188,6 +188,7 @@ class DeerStep(BlockedStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain: new random streams and an untouched warm-up."""
         super().setup_chain(rng, tune, draws)
+        self.solver.forget_data()
         self.record = self.new_record(self.rng, tune, draws)
         self.tune = tune > 0
         self.fresh = True
@@ -338,6 +339,7 @@ def _value_vars(vars: Any, model: Model, sampler: str) -> list[Any]:
                 f"{sampler}: {var} is not a free variable of the model, whose free variables are "
                 f"{', '.join(names)}."
             )
-        if not any(rv is r for r in resolved):
-            resolved.append(rv)
-    return get_value_vars_from_user_vars(resolved, model)
+        resolved.append(rv)
+    values = get_value_vars_from_user_vars(resolved, model)
+    # A variable may be named twice, once by its value variable.
+    return [value for i, value in enumerate(values) if not any(value is v for v in values[:i])]

@@ -24,7 +24,7 @@ from xarray.backends import BackendArray
 from xarray.conventions import encode_cf_variable
 from xarray.core import indexing
 
-from pymc_deer.status import BackendError, ModelError
+from pymc_deer.status import BackendError, ModelError, invalid_option
 
 _METADATA = ".zmetadata"
 """Zarr's file with the metadata of all arrays, which xarray reads first: as it is replaced as a
@@ -56,6 +56,13 @@ def open_store(path: str | PathLike[str]) -> DataTree:
     path
         What `pymc_deer.sample` was given as `store`; its run may be going on.
 
+    Raises
+    ------
+    OptionError
+        If there is no store of draws.
+    BackendError
+        If Zarr is missing.
+
     Examples
     --------
     >>> import tempfile
@@ -72,6 +79,9 @@ def open_store(path: str | PathLike[str]) -> DataTree:
     import zarr
 
     kwargs: dict[str, Any] = {} if _is_zarr_2() else {"zarr_format": 2}
+    if not (Path(path) / _METADATA).exists():
+        expected = "a directory that sample(store=...) has written draws to"
+        raise invalid_option("open_store", "path", os.fspath(path), expected)
     # Of the file that is replaced as a whole: all arrays are of one length.
     root = zarr.open_consolidated(os.fspath(path), mode="r", **kwargs)
     arrays: dict[str, dict[str, Any]] = {}

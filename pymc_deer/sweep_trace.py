@@ -130,7 +130,8 @@ def trace_sweeps(
     """
     if not is_integer(n, 1):
         raise invalid_option("trace_sweeps", "n", n, "an integer of at least 1")
-    if kernel not in _OPTIONS:
+    n = int(n)
+    if not isinstance(kernel, str) or kernel not in _OPTIONS:
         raise invalid_option("trace_sweeps", "kernel", kernel, f"one of {tuple(_OPTIONS)}")
     asked = _OPTIONS[kernel].from_arguments(deer_options)
     options = replace(asked, window=1, noise="host")
@@ -142,7 +143,7 @@ def trace_sweeps(
     alone = prepare(options, density, context, backend, alone=True).solver
     with alone.one_blas_thread():
         pilot = warmed_up(options, alone, context, density.initial_point)
-    window = n if asked.window == "auto" else min(n, int(asked.window))
+    window = n if asked.window == "auto" else min(n, asked.window)
     solver = alone.with_plan(replace(alone.plan, window=window))
     streams = Streams.spawn(np.random.default_rng(random_seed))
     with solver.one_blas_thread():

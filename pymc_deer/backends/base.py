@@ -121,6 +121,10 @@ class Solver(ABC):
                 self._programs[key] = build()
             return self._programs[key]
 
+    def forget_data(self) -> None:
+        """Read the model's data anew, which may have been written to where they are."""
+        self.density.forget_data()
+
     def spare_nothing(self) -> None:
         """Free what calls have left for others of as many chains and transitions."""
         self._cast.clear()

@@ -19,7 +19,7 @@ from pytensor.compile.mode import Mode
 import pymc_deer.batch_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
-from pymc_deer.backends.aligned import aligned_zeros
+from pymc_deer.backends.aligned import empty_tape, fill_tape
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.first_that_runs import first_that_runs
 from pymc_deer.backends.freed_memory import keep_freed_memory
@@ -34,7 +34,7 @@ from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_KERNEL_MODE, JAX_MODE
 from pymc_deer.backends.pace import Pace, Unhurried
 from pymc_deer.backends.placement import ManyDevices, OneDevice
 from pymc_deer.backends.spares import Spares
-from pymc_deer.backends.trajectory import Found, Job, Noise, solved_types
+from pymc_deer.backends.trajectory import Found, Job, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.density import Density
 from pymc_deer.group_tables import summed_by_tables
@@ -107,9 +107,9 @@ class JaxSolver(Solver):
         with self._session():
             loop = self._compiled("sequential", self._compile_sequential)
             filled = self._take_buffers(len(jobs), rows)
-            tape = self._tapes.take((len(jobs), rows), lambda: _empty_tape(noises, rows))
+            tape = self._tapes.take((len(jobs), rows), lambda: empty_tape(noises, rows))
             # The rows behind the noise, which are not looked at, are as they were.
-            _fill(tape, noises, 1)
+            fill_tape(tape, noises, 1)
             starts, *arrays = map(self.placement.of_chains, (starts, *tape))
             for call in self._paces["sequential", len(jobs)].calls(n, weight):
                 self._check_stopped()
@@ -124,8 +124,8 @@ class JaxSolver(Solver):
         n, window, n_jobs = len(jobs[0].noise.log_u), self.plan.window, len(jobs)
         rows = self.plan.capacity + window
         noises = [job.noise for job in jobs]
-        arrays = _empty_tape(noises, rows)
-        _fill(arrays, noises, 0)
+        arrays = empty_tape(noises, rows)
+        fill_tape(arrays, noises, 0)
         budget, weight = self.plan.sweep_budget(n), arrays[-1].max()
         pace = self._paces[self.spec.rule, window, n_jobs]
         dtype, of_chains = self.density.dtype, self.placement.of_chains
@@ -203,6 +203,11 @@ class JaxSolver(Solver):
     def _is_compiled(self) -> bool:
         window = self.plan.window
         return ("sequential" if window == 1 else (self.spec.rule, window)) in self._programs
+
+    def forget_data(self) -> None:
+        """See :meth:`Solver.forget_data`."""
+        super().forget_data()
+        self._on_device_cache.clear()
 
     def spare_nothing(self) -> None:
         """See :meth:`Solver.spare_nothing`."""
@@ -378,22 +383,3 @@ def _numbers(jobs: Sequence[Job]) -> Iterator[Any]:
 
 def _cannot_compile(error: Exception | None) -> BackendError:
     return BackendError(f"JAX cannot compile this model ({error}). Write backend='numba'.")
-
-
-def _empty_tape(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
-    """Room for the noise of all chains at full capacity, so that all calls have one shape.
-
-    As it is, it accepts steps of size 0.
-    """
-    shapes = ((len(noises), rows, *array.shape[1:]) for array in noises[0])
-    tape = Noise(*(aligned_zeros(s, a.dtype) for s, a in zip(shapes, noises[0], strict=True)))
-    tape.log_u[:] = -np.inf
-    tape.n_leapfrog[:] = 1
-    return tape
-
-
-def _fill(tape: tuple[np.ndarray, ...], noises: Sequence[Noise], at: int) -> None:
-    """Put the noise of all chains into the arrays, from row `at` on."""
-    for padded, of_chains in zip(tape, zip(*noises, strict=True), strict=True):
-        for mine, its in zip(padded, of_chains, strict=True):
-            mine[at : at + len(its)] = its

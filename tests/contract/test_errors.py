@@ -39,6 +39,7 @@ from pymc_deer.plain import packed
 from pymc_deer.sample_arguments import INSTEAD
 from pymc_deer.shared_step import KERNELS
 from pymc_deer.step import DeerStep
+from pymc_deer.store import open_store
 from tests.support import SAMPLERS, Opaque, one_variable, sample
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
@@ -183,6 +184,26 @@ def data_of_another_shape(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> obj
     return step.step(model.initial_point())
 
 
+def dimension_of_another_length(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    with pm.Model(coords={"row": range(3)}) as model:
+        pm.Data("data", np.zeros(3), dims="row")
+        x = pm.Normal("x")
+        pm.Potential("term", -model.dim_lengths["row"].astype("float64") * x**2)
+        step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
+        pm.set_data({"data": np.zeros(4)}, coords={"row": range(4)})
+    return step.step(model.initial_point())
+
+
+def with_dims() -> None:
+    pm.modelcontext(None).add_coord("row", range(3))
+    pm.HalfNormal("x", dims="row")
+
+
+def of_any_length() -> None:
+    x = pm.Normal("x", shape=3)
+    pm.Deterministic("positive", x[x > 0])
+
+
 def together(**arguments: Any) -> Trigger:
     """The mistake is in the arguments of pymc_deer.sample."""
 
@@ -268,6 +289,17 @@ def in_single_steps() -> DataTree:
     return pymc_deer.sample(
         2, tune=2, chains=1, model=one_variable(), backend="jax", window=1, quiet=True
     )
+
+
+@cache
+def by_two_steps() -> DataTree:
+    """Chains of two steps of ours, of which each has statistics of its own."""
+    with pm.Model():
+        steps = [sampler([pm.Normal(name)], backend="jax") for name, sampler in TWO_STEPS.items()]
+        return pm.sample(2, tune=2, chains=2, cores=1, step=steps, quiet=True, random_seed=1)
+
+
+TWO_STEPS: dict[str, Any] = {"x": pymc_deer.DeerMALA, "y": DeerHMC}
 
 
 def without_matplotlib(_: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
@@ -452,7 +484,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "`pm.sample(step=DeerMALA)`": step_class,
     "`initvals` of the wrong shape": sampled(initvals={"x": np.zeros(3)}),
-    "unknown kernel": tuple(together(kernel=name) for name in ("nuts", "MALA", None)),
+    "unknown kernel": tuple(together(kernel=name) for name in ("nuts", "MALA", None, ["hmc"])),
     "`draws`, `chains` or `cores` below 1, `tune` below 0, or no integer": tuple(
         together(**{name: value})
         for name in ("draws", "chains", "cores", "tune")
@@ -507,6 +539,13 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         for name, value in {"init": "advi", "n_init": 10, "jitter_max_retries": 1}.items()
     ),
     "`var_names` with a name that the model does not have": together(var_names=["z"]),
+    "`var_names` that is no list, or an empty one": (
+        together(var_names="x"),
+        together(var_names=[]),
+    ),
+    "a variable whose shape differs from draw to draw, and which is to be recorded": together(
+        model=model_of(of_any_length)(), draws=50, quiet=True
+    ),
     "discrete variables in the model, or ones with a step method of their own": together(
         model=model_of(lambda: pm.Normal("x", pm.Bernoulli("k", 0.5)))()
     ),
@@ -526,7 +565,10 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`trace_sweeps` of no transitions, or no whole number of them": tuple(
         traced(n=value) for value in (0, -1, 2.5, "10", True)
     ),
-    "`trace_sweeps` with an unknown kernel": traced(kernel="nuts"),
+    "`trace_sweeps` with an unknown kernel": (
+        traced(kernel="nuts"),
+        traced(kernel=["hmc"]),
+    ),
     "`trace_sweeps` of a model without continuous free variables": traced(
         model_of(lambda: pm.Bernoulli("k", 0.5))
     ),
@@ -534,16 +576,21 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         drawn(picture, DataTree) for picture in (plots.plot_sweeps, plots.plot_guesses)
     ),
     "`plot_guesses` after sweeps that the trace does not have": tuple(
-        drawn(plots.plot_guesses, small_trace, sweeps=value) for value in ([], [-1], [1, 6])
+        drawn(plots.plot_guesses, small_trace, sweeps=value)
+        for value in ([], [-1], [1, 6], 1, [1.0], [True])
     ),
     "`plot_guesses` of a coordinate that the model does not have": tuple(
-        drawn(plots.plot_guesses, small_trace, coordinate=value) for value in (-1, 1, "x")
+        drawn(plots.plot_guesses, small_trace, coordinate=value)
+        for value in (-1, 1, "x", 0.0, False)
     ),
     "`plot_profile` of something else": drawn(plots.plot_profile, one_variable),
     "`plot_convergence` or `plot_tuning` of another sampler's draws": tuple(
         drawn(picture, of)
         for picture in (plots.plot_convergence, plots.plot_tuning)
         for of in (DataTree, one_variable)
+    ),
+    "`plot_convergence` or `plot_tuning` of a run with several steps of ours": tuple(
+        drawn(picture, by_two_steps) for picture in (plots.plot_convergence, plots.plot_tuning)
     ),
     "`plot_convergence` of chains that ran step by step": drawn(
         plots.plot_convergence, in_single_steps
@@ -570,6 +617,8 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`sample(resume=...)` with `store`, `initvals` or `idata_kwargs`": tuple(
         together(resume="run", **{name: {}}) for name in ("store", "initvals", "idata_kwargs")
     ),
+    "`sample(resume=...)` with an argument that the run's kernel does not know": goes_on(foo=4),
+    "`open_store` where no draws were written": lambda *_: open_store("/nowhere"),
     "`sample(resume=...)` with other settings than those of the run": tuple(
         goes_on(**{name: value})
         for name, value in {
@@ -605,6 +654,12 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "NaN in data, such as a covariate, and logp NaN of it": made(model_of(nan_in_a_covariate)),
     "NaN in `pm.Data`": made(model_of(lambda: pm.Data("d", np.array([1.0, np.nan])))),
     "data of another shape after `pm.set_data`": data_of_another_shape,
+    "a dimension of another length after `pm.set_data`, where logp depends on the length "
+    "itself": dimension_of_another_length,
+    "`initvals` of another shape than the variable's, where PyMC does not see it": (
+        steps_from(model_of(with_dims), x_log__=np.zeros(2)),
+        together(model=model_of(with_dims)(), initvals={"x": np.ones(2)}),
+    ),
     "a start where logp is not finite": (
         steps_from(with_potential(lambda x: pt.switch(x < 1e6, -np.inf, 0.0))),
         steps_from(with_potential(lambda x: pt.log(x)), x=np.array(-100.0)),

@@ -19,6 +19,9 @@ from pymc.logprob.transforms import Transform
 from pytensor.raise_op import Assert
 
 from pymc_deer import DeerMALA
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.options import BackendName
 from pymc_deer.step import DeerStep
 from tests.support import BACKENDS, sample
 
@@ -388,3 +391,37 @@ def test_another_models_step_is_refused_by_pymc() -> None:
         pm.Normal("slope")
         with pytest.raises(ValueError, match="is not a value variable in the model"):
             pm.sample(step=copy.copy(line()), progressbar=False)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("sorted_rows", [False, True], ids=["as given", "in another order"])
+def test_data_written_to_where_they_are(backend: BackendName, sorted_rows: bool) -> None:
+    """Between runs; PyTensor hands out the array that a shared variable has."""
+    group = np.repeat(np.arange(2), 30)
+    with pm.Model() as model:
+        data = pm.Data("data", np.zeros(60))
+        level = pm.Normal("level", 0.0, 10.0, shape=2)
+        mean = level[group] if sorted_rows else level[0] + 0 * level[1]
+        pm.Normal("y", mean, 0.1, observed=data)
+        step = DeerMALA(backend=backend, window=1)
+    before = step.density.param_values({})
+    sample(step)
+    model["data"].get_value(borrow=True)[:] = 5.0
+    idata = sample(step, tune=200, draws=50)
+    assert any(np.shape(value) == (60,) for value in before)
+    assert abs(float(idata["posterior"]["level"].isel(level_dim_0=0).mean()) - 5.0) < 0.5
+
+
+def test_that_check_finds_data_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Solver, "forget_data", lambda solver: None)
+    monkeypatch.setattr(JaxSolver, "forget_data", lambda solver: None)
+    for sorted_rows in (False, True):
+        with pytest.raises(AssertionError):
+            test_data_written_to_where_they_are("jax", sorted_rows)
+
+
+def test_a_variable_named_twice_is_one() -> None:
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        step = DeerMALA([scale, model.rvs_to_values[scale], "scale"], backend="jax", window=1)
+    assert [var.name for var in step.vars] == ["scale_log__"]

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -333,7 +335,8 @@ def test_deterministics_are_computed_for_all_draws_in_one_call() -> None:
         pm.Deterministic("twice", 2 * model["theta"])
         step = pymc_deer.DeerMALA(backend="jax", window=1)
     values = Values(model, step.density, None, 2)
-    assert not [n for n in values._at.maker.fgraph.apply_nodes if isinstance(n.op, Blockwise)]
+    at: Any = values._at
+    assert not [n for n in at.maker.fgraph.apply_nodes if isinstance(n.op, Blockwise)]
     draws = np.random.default_rng(0).normal(size=(2, 5, step.density.size))
     found = values.at(draws)
     assert_allclose(found["twice"], 2 * found["theta"])
@@ -347,6 +350,62 @@ def test_initial_values_and_var_names() -> None:
     idata = together(eight_schools(), initvals=initvals, var_names=["mu", "theta"], **frozen)
     assert set(map(str, idata["posterior"].data_vars)) == {"mu", "theta"}
     assert_allclose(idata["posterior"]["mu"].values[:, 0], [1.0, -2.0], atol=1e-9)
+
+
+def test_a_start_that_is_the_default_is_kept_as_well() -> None:
+    """Variables without a start are jittered, but not those that were given one of all."""
+    with pm.Model() as model:
+        pm.Normal("x", shape=3)
+        pm.HalfNormal("s", shape=3)
+    frozen = {"step_size": 1e-12, "metric": np.ones(6), "steps_per_draw": 1, "tune": 0}
+    default = np.ones(3)
+    initvals = [{"x": np.zeros(3)}, {"s": default, "x": None}]
+    idata = together(model, initvals=initvals, draws=3, **frozen)
+    x, s = (idata["posterior"][name].values[:, 0] for name in ("x", "s"))
+    assert_allclose(x[0], 0.0, atol=1e-9)
+    assert np.abs(x[1]).min() > 1e-3
+    assert_allclose(s[1], default, atol=1e-9)
+    assert np.abs(s[0] - default).min() > 1e-3
+
+
+def test_variables_of_single_precision_beside_float_x() -> None:
+    """What the draws of such a model are of is float64, which floatX says."""
+    with pm.Model() as model:
+        pm.Normal("x", dtype="float32")
+        pm.Deterministic("double", 2 * model["x"])
+    posterior = together(model)["posterior"]
+    assert posterior["x"].dtype == np.float32
+    assert_allclose(posterior["double"], 2 * posterior["x"])
+
+
+def test_a_deterministic_whose_pieces_vary_in_shape() -> None:
+    with pm.Model() as model:
+        x = pm.Normal("x", shape=2)
+        pm.Deterministic("up to the largest", x[: pt.argmax(x) + 1].sum())
+    posterior = together(model)["posterior"]
+    first, second = np.moveaxis(posterior["x"].values, -1, 0)
+    expected = np.where(first >= second, first, first + second)
+    assert {True, False} == set((first >= second).ravel().tolist())
+    assert_allclose(posterior["up to the largest"], expected)
+
+
+NUMBERS: dict[str, dict[str, Any]] = {
+    "counts": {"draws": np.uint8(200), "tune": np.uint8(100), "chains": np.uint8(2)},
+    "steps of a draw": {"steps_per_draw": np.int8(3), "draws": np.int16(100)},
+    "windows": {"window": np.int8(8), "max_sweeps": np.int64(8), "curvature": np.float32(1.5)},
+    "probes": {"window": 8, "jacobian": "stochastic", "probes": np.int8(2)},
+    "fractions": {"step_size": Fraction(1, 3), "target_accept": np.float16(0.75)},
+    "steps too small to count": {"step_size": 1e-300, "kernel": "hmc"},
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_any_type(name: str, tmp_path: Path) -> None:
+    """They are stored, and do not overflow."""
+    given = NUMBERS[name]
+    posterior = together(eight_schools(), store=tmp_path / "run", quiet=True, **given)["posterior"]
+    assert posterior.sizes["draw"] == given.get("draws", 20)
+    assert posterior.sizes["chain"] == 2
 
 
 def test_nothing_to_check_is_no_error() -> None:

@@ -206,10 +206,10 @@ def test_a_chain_that_goes_on_past_its_end_is_caught(monkeypatch: pytest.MonkeyP
 @ON_JAX
 @pytest.mark.usefixtures("in_one_batch")
 def test_noise_of_another_chain_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    fill = pymc_deer.backends.jax._fill
+    fill = pymc_deer.backends.jax.fill_tape
     monkeypatch.setattr(
         pymc_deer.backends.jax,
-        "_fill",
+        "fill_tape",
         lambda tape, noises, at: fill(tape, [*noises[1:], noises[0]], at),
     )
     with pytest.raises(AssertionError):

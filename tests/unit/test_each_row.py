@@ -1,0 +1,83 @@
+"""Values at each row: the same as of one state at a time, whatever the graph does."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.sparse as sparse
+import pytensor.tensor as pt
+import pytest
+import scipy.sparse
+from numpy.testing import assert_allclose
+
+from pymc_deer import each_row
+from pymc_deer.each_row import MODE, at_each_row
+from pymc_deer.status import ModelError
+
+SIZE, N = 4, 12
+ROWS = np.random.default_rng(1).normal(size=(N, SIZE))
+MATRIX = scipy.sparse.csr_matrix(np.arange(20.0).reshape(5, SIZE))
+SHARED = pytensor.shared(np.arange(12.0).reshape(3, SIZE), name="data", shape=(None, SIZE))
+
+Function = Callable[[Any], Any]
+
+REGULAR: dict[str, Function] = {
+    "elements": lambda x: pt.exp(x[1:]) + x[0],
+    "data of any shape": lambda x: pt.dot(SHARED, x),
+    "sorted": lambda x: pt.sort(x)[:2],
+    "a decomposition": lambda x: pt.linalg.cholesky(pt.eye(SIZE) + pt.outer(x, x)),
+    "no state": lambda x: pt.as_tensor([1.0, 2.0]),
+}
+
+ONE_BY_ONE: dict[str, Function] = {
+    "a slice as long as the state says": lambda x: x[: pt.argmax(x) + 1].sum(),
+    "elements that the state chooses": lambda x: x[x > 0].sum(),
+    "a range that the state ends": lambda x: pt.arange((x > 0).sum()).sum(),
+    "a sparse product": lambda x: sparse.dot(sparse.as_sparse_variable(MATRIX), x),
+    "a median": pt.median,
+}
+
+
+def check(functions: dict[str, Function]) -> Any:
+    x = pt.vector("x", shape=(SIZE,))
+    outputs = {name: function(x) for name, function in functions.items()}
+    at = at_each_row(outputs, x, ROWS[0])
+    single: Any = pytensor.function(
+        [x], list(outputs.values()), mode=MODE, on_unused_input="ignore"
+    )
+    for n in (1, N):
+        expected = zip(*map(single, ROWS[:n]), strict=True)
+        for found, values in zip(at(ROWS[:n]), expected, strict=True):
+            assert_allclose(found, np.stack(values))
+    return at
+
+
+@pytest.mark.parametrize("name", REGULAR)
+def test_all_at_once(name: str) -> None:
+    assert check({name: REGULAR[name]}).maker
+
+
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_one_row_after_the_other(name: str) -> None:
+    assert not hasattr(check({name: ONE_BY_ONE[name]}), "maker")
+
+
+def test_all_together() -> None:
+    check({**REGULAR, **ONE_BY_ONE})
+    check({**ONE_BY_ONE, **REGULAR})
+
+
+def test_a_slice_taken_for_one_of_all_states_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(each_row, "_ragged", lambda outputs, x: set())
+    with pytest.raises((AssertionError, ValueError)):
+        check({"slice": ONE_BY_ONE["a slice as long as the state says"]})
+
+
+def test_a_shape_that_differs_is_refused() -> None:
+    x = pt.vector("x", shape=(SIZE,))
+    at = at_each_row({"positive": x[x > 0]}, x, np.ones(SIZE))
+    assert_allclose(at(np.abs(ROWS)), np.abs(ROWS)[None])
+    # One element would be written to all places of four.
+    with pytest.raises(ModelError, match=r"positive: it has the shape \(4,\) .* \(1,\)"):
+        at(np.array([[-1.0, -1.0, -1.0, 1.0]]))
