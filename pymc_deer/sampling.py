@@ -308,7 +308,11 @@ def _given_starts(model: Model, initvals: Any, chains: int) -> list[set[str]]:
     """Value variables of each chain for which the user gave a start."""
     of_each = [initvals] * chains if initvals is None or isinstance(initvals, dict) else initvals
     return [
-        {model.rvs_to_values[rv].name for rv in convert_str_to_rv_dict(model, given or {})}
+        {
+            model.rvs_to_values[rv].name
+            for rv, start in convert_str_to_rv_dict(model, given or {}).items()
+            if start is not None
+        }
         for given in of_each
     ]
 
