@@ -6,7 +6,7 @@ from the tape alone, never from timings.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import exp, log, sqrt
+from math import exp, isfinite, log, sqrt
 
 import numpy as np
 
@@ -259,7 +259,7 @@ class Warmup:
             length, time = found
             path = replace(path, length=max(length, self._least_length(n_seen)))
         steps = self.tuned_steps_per_draw
-        if self.adapts_steps and time is not None:
+        if self.adapts_steps and time is not None and isfinite(time):
             # Chains that do not meet are worth no more if they are thinned.
             steps = steps_per_draw(time * self.thinning, len(old.mu))
             steps = min(steps, self.steps_per_draw) if apart else steps

@@ -5,6 +5,7 @@ inputs of what is compiled.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -56,6 +57,8 @@ def lifted(outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, 
     """The same outputs with inputs in place of large constants, and which are which.
 
     Short indices and masks stay: backends specialise on them, and JAX must know a mask to trace it.
+    The others lie in memory row by row, as compiled code reads them. The transpose of a constant,
+    which PyTensor makes a constant of its own, is a view of it, which each call would copy.
     """
     graph = FunctionGraph(outputs=list(outputs), clone=False)
 
@@ -73,4 +76,9 @@ def lifted(outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, 
     inputs = (c.type.clone(shape=c.data.shape)(f"constant_{i}") for i, c in enumerate(constants))
     pairs = list(zip(inputs, constants, strict=True))
     made = graph_replace(list(outputs), {c: v for v, c in pairs}, strict=False)
-    return list(made), pairs
+    return list(made), [(v, _row_by_row(c)) for v, c in pairs]
+
+
+def _row_by_row(large: Any) -> Constant:
+    lies_so = large.data.flags.c_contiguous
+    return large if lies_so else Constant(large.type, np.ascontiguousarray(large.data))

@@ -27,6 +27,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import discrete_dtypes
 
 from pymc_deer.checks import failures_rejected
@@ -375,11 +376,13 @@ def _graph_inputs(
 ) -> list[tuple[Tensor, Tensor, "SharedVariable | str"]]:
     """(variable in the model, fresh input of static shape, origin of its value)."""
     lengths = set(model.dim_lengths.values())
-    found = [
-        v
-        for v in ancestors([logp])
-        if isinstance(v, SharedVariable) and v not in lengths and isinstance(v.type, ARRAY_TYPES)
-    ]
+    shared = [v for v in ancestors([logp]) if isinstance(v, SharedVariable) and v not in lengths]
+    if any(isinstance(v.type, RandomType) for v in shared):
+        raise ModelError(
+            "logp draws random numbers, as pm.Minibatch does, and is another one each time: no "
+            "chain has it for its posterior. Give all data, or approximate with pm.fit."
+        )
+    found = [v for v in shared if isinstance(v.type, ARRAY_TYPES)]
     found += [v for v in model.value_vars if v not in chosen]
     inputs = []
     for var in found:

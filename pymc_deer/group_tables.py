@@ -67,7 +67,8 @@ def _are_rows(rows: Any, start: Any, index: Any) -> bool:
 
 def _table(index: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
     """Rows of each group, (G, R), N in the places that are left; None where it would not pay."""
-    n_groups, n = shape[0], len(index)
+    # Of whatever type, in which the number of groups may not be.
+    index, n_groups, n = np.asarray(index, np.int64), shape[0], len(index)
     if prod(shape) <= _MANY or not np.all((-n_groups <= index) & (index < n_groups)):
         return None
     group = index % n_groups

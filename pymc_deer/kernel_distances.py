@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Sum
+from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape
+from pytensor.tensor.subtensor import Subtensor
 
 from pymc_deer.logistic import inputs_of, underlying_constant
 from pymc_deer.typing import Tensor
@@ -37,8 +39,8 @@ class RoundingClip(ps.Clip):
 
     def pullback(self, inputs: Any, outputs: Any, gout: Any) -> list[Any]:
         """See PyTensor's ``Op``."""
-        _, lower, upper = inputs
-        return [gout[0], lower.zeros_like(), upper.zeros_like()]
+        # Bounds may be integers, of which there are no derivatives.
+        return [gout[0], *(bound.zeros_like(dtype=gout[0].dtype) for bound in inputs[1:])]
 
 
 @node_rewriter([Elemwise])
@@ -54,10 +56,31 @@ def _clipped_distance(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 def _is_squared_distance(variable: Any) -> bool:
-    """Whether it is the sum of two squares less twice something else."""
+    """Whether it is the sum of two squares less twice the product of what is squared."""
     terms = list(_terms(variable, 1.0))
+    squares = [term for sign, term in terms if sign > 0 and _is_square(term)]
     others = [(sign, term) for sign, term in terms if sign < 0 or not _is_square(term)]
-    return len(terms) == 3 and len(others) == 1 and _is_minus_twice(*others[0])
+    if (len(squares), len(others)) != (2, 1) or not _is_minus_twice(*others[0]):
+        return False
+    squared = set().union(*map(_multiplied, squares))
+    return squared == _multiplied(others[0][1])
+
+
+def _multiplied(variable: Any) -> set[Any]:
+    """What a product, or a square, is of, whatever axes and elements of it."""
+    if isinstance(variable, Constant) and variable.data.size == 1:
+        return set()
+    node = variable.owner
+    if node is None:
+        return {variable}
+    if isinstance(node.op, (Sum, Subtensor, *_VIEWS)):
+        return _multiplied(node.inputs[0])
+    kind = getattr(node.op, "scalar_op", None)
+    if isinstance(kind, (ps.Pow, ps.Sqr, ps.TrueDiv)):
+        return _multiplied(node.inputs[0])
+    if isinstance(kind, ps.Mul) or isinstance(node.op, Dot):
+        return set().union(*map(_multiplied, node.inputs))
+    return {variable}
 
 
 def _terms(variable: Any, sign: float) -> Iterator[tuple[float, Any]]:

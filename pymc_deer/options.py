@@ -266,7 +266,7 @@ def listed(values: Any) -> Sequence[Any]:
         return ()
 
 
-def is_integer(value: Any, least: int, most: float = np.inf) -> bool:
+def is_integer(value: Any, least: float, most: float = np.inf) -> bool:
     """Whether an argument is an integer within bounds; True and False are none."""
     return (
         isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most

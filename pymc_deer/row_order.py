@@ -64,17 +64,20 @@ class RowOrder:
 
     Attributes
     ----------
-    order
-        Which row comes where, (N,).
-    axis
-        That of the rows.
+    along
+        Axes of rows, each with which row comes where, (N,). Data may have rows along several.
     """
 
-    order: np.ndarray
-    axis: int
+    along: tuple[tuple[int, np.ndarray], ...] = ()
 
     def __call__(self, data: np.ndarray) -> np.ndarray:
-        return np.take(data, self.order, self.axis)
+        for axis, order in self.along:
+            data = np.take(data, order, axis)
+        return data
+
+    def and_along(self, axis: int, order: np.ndarray) -> "RowOrder":
+        """The same with another axis."""
+        return RowOrder((*self.along, (axis, order)))
 
 
 def in_fast_order(
@@ -102,7 +105,7 @@ def in_fast_order(
         if not any(each.is_slow for each in sums) or not _may_change_places(graph, rows):
             continue
         order = max(sums, key=lambda each: each.n_numbers).fast_order()
-        found = {v: RowOrder(order, axis) for v, axis in rows.items()}
+        found = {v: orders.get(v, RowOrder()).and_along(axis, order) for v, axis in rows.items()}
         orders |= {v: o for v, o in found.items() if not isinstance(v, Constant)}
         ours = {v: o(v.data) for v, o in found.items() if isinstance(v, Constant)}
         constants: dict[Any, Any] = {

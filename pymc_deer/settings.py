@@ -51,14 +51,14 @@ class Settings:
 
         A function can not be stored: of `hvp` only whether it was given.
         """
-        seed, names = self.random_seed, self.var_names
+        names = self.var_names
         every = {f.name: getattr(options, f.name) for f in fields(options)}
         if not isinstance(options.metric, str):
             every["metric"] = np.asarray(options.metric)
         return replace(
             self,
             var_names=None if names is None else list(names),
-            random_seed=np.asarray(seed).tolist() if _is_numbers(seed) else None,
+            random_seed=_numbers(self.random_seed),
             options={**every, "hvp": options.hvp is not None},
         )
 
@@ -122,12 +122,14 @@ class Settings:
         return {**options, "backend": backend, **chosen}
 
 
-def _is_numbers(value: Any) -> bool:
-    """Whether it is an integer, or a sequence of some."""
-    try:
-        return np.asarray(value).dtype.kind in "iu"
-    except (TypeError, ValueError):
-        return False
+def _numbers(seed: Any) -> int | list[int] | None:
+    """An integer, of any size, or a sequence of some, in Python's own; None of anything else."""
+    if is_integer(seed, -np.inf):
+        return int(seed)
+    of_many = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes)
+    if of_many and all(is_integer(number, -np.inf) for number in seed):
+        return [int(number) for number in seed]
+    return None
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -108,20 +108,20 @@ class DrawStore:
     def __init__(self, path: Path, sizes: Mapping[str, int]) -> None:
         self.path, self.sizes = path, dict(sizes)
         self._metadata = json.loads((path / _METADATA).read_text())
-        committed = {group: self._entry(f"{group}/draw/.zarray")["shape"][0] for group in sizes}
+        committed = {group: self._entries[f"{group}/draw/.zarray"]["shape"][0] for group in sizes}
         # Arrays keep the length that they are opened with: rows are written beyond what is told.
-        self._set_lengths(sizes)
+        _set_lengths(self._entries, sizes)
         self.settle()
         root = _open(path, "r+")
         self._arrays = {
             group: {
                 name: root[f"{group}/{name}"]
-                for _, name, _ in (key.split("/") for key in self._growing(group))
+                for _, name, _ in (key.split("/") for key in _growing(self._entries, group))
                 if name != "draw"
             }
             for group in sizes
         }
-        self._set_lengths(committed)
+        _set_lengths(self._entries, committed)
         self.settle()
 
     @classmethod
@@ -163,11 +163,10 @@ class DrawStore:
                 f"{group}/{name}/{kind}" for name in variables for kind in (".zarray", ".zattrs")
             ]
         metadata = {key: json.loads((path / key).read_text()) for key in keys}
+        # From the first moment at which it can be read it has no draws.
+        _set_lengths(metadata, dict.fromkeys(sizes, 0))
         _replace(path / _METADATA, {"zarr_consolidated_format": 1, "metadata": metadata})
-        store = cls(path, sizes)
-        store.commit(dict.fromkeys(sizes, 0), {})
-        store.settle()
-        return store
+        return cls(path, sizes)
 
     @staticmethod
     def groups(path: Path) -> set[str]:
@@ -189,8 +188,8 @@ class DrawStore:
     def commit(self, lengths: Mapping[str, int], attrs: Mapping[str, Mapping[str, Any]]) -> None:
         """Let readers see so many draws by group, and more attributes of groups."""
         for group, more in attrs.items():
-            self._entry(f"{group}/.zattrs").update(_json(more))
-        self._set_lengths(lengths)
+            self._entries[f"{group}/.zattrs"].update(_json(more))
+        _set_lengths(self._entries, lengths)
         _replace(self.path / _METADATA, self._metadata)
 
     def settle(self) -> None:
@@ -199,25 +198,27 @@ class DrawStore:
             if json.loads((self.path / key).read_text()) != entry:
                 _replace(self.path / key, entry)
 
-    def _growing(self, group: str) -> list[str]:
-        """Keys of the group's arrays that have draws."""
-        return [
-            key
-            for key in self._metadata["metadata"]
-            if key.startswith(f"{group}/") and key.endswith("/.zarray") and self._axis(key) >= 0
-        ]
+    @property
+    def _entries(self) -> dict[str, Any]:
+        return self._metadata["metadata"]
 
-    def _axis(self, key: str) -> int:
-        dims = self._entry(key.replace(".zarray", ".zattrs"))[_DIMS]
-        return dims.index("draw") if "draw" in dims else -1
 
-    def _set_lengths(self, lengths: Mapping[str, int]) -> None:
-        for group, length in lengths.items():
-            for key in self._growing(group):
-                self._entry(key)["shape"][self._axis(key)] = length
+def _set_lengths(entries: Mapping[str, Any], lengths: Mapping[str, int]) -> None:
+    """Have entries of metadata tell so many draws by group."""
+    for group, length in lengths.items():
+        for key in _growing(entries, group):
+            entries[key]["shape"][_axis(entries, key)] = length
 
-    def _entry(self, key: str) -> dict[str, Any]:
-        return self._metadata["metadata"][key]
+
+def _growing(entries: Mapping[str, Any], group: str) -> list[str]:
+    """Keys of the group's arrays that have draws."""
+    keys = (key for key in entries if key.startswith(f"{group}/") and key.endswith("/.zarray"))
+    return [key for key in keys if _axis(entries, key) >= 0]
+
+
+def _axis(entries: Mapping[str, Any], key: str) -> int:
+    dims = entries[key.replace(".zarray", ".zattrs")][_DIMS]
+    return dims.index("draw") if "draw" in dims else -1
 
 
 _CHUNKS = 4

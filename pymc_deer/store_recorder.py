@@ -59,7 +59,11 @@ class RunPlace:
         """For a run that begins."""
         cls.refuse_used(path)
         path.mkdir(parents=True, exist_ok=True)
-        return cls(path, _locked(path, f"sample(store={str(path)!r})"))
+        place = cls(path, _locked(path, f"sample(store={str(path)!r})"))
+        with place.given_back_if_refused():
+            # Another process may have begun a run meanwhile, and ended it.
+            cls.refuse_used(path)
+        return place
 
     @classmethod
     def of_run(cls, path: Path) -> "RunPlace":

@@ -128,6 +128,10 @@ class NumbaSolver(Solver):
     sweeps_whole_windows = False
     _n_threads = 1
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._copies: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
     def solve_together(
         self, chains: Sequence[Request], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
@@ -155,8 +159,18 @@ class NumbaSolver(Solver):
         key = "sequential" if self.plan.window == 1 else (self.spec.rule, False)
         return key in self._programs
 
+    def forget_data(self) -> None:
+        """See :meth:`Solver.forget_data`."""
+        super().forget_data()
+        self._copies.clear()
+
+    def spare_nothing(self) -> None:
+        """See :meth:`Solver.spare_nothing`."""
+        super().spare_nothing()
+        self._copies.clear()
+
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
-        at_rest = self._at_rest
+        at_rest, params = self._at_rest, self._writeable(inputs)
         for job in jobs:
             start = job.buffers.state_before(first) if first else job.start
             n, weight = len(job.noise.log_u) - first, job.noise.n_leapfrog[first:].max()
@@ -167,7 +181,7 @@ class NumbaSolver(Solver):
                     self._check_stopped()
                     rows = first, first + begin, first + end, job.buffers.stride
                     filled = job.buffers.arrays
-                    loop(start, at_rest, *job.noise, *rows, *filled, _writeable(inputs))
+                    loop(start, at_rest, *job.noise, *rows, *filled, params)
             except (NumbaError, NotImplementedError) as error:
                 raise _cannot_compile(error) from error
 
@@ -188,7 +202,7 @@ class NumbaSolver(Solver):
             np.array([_BLOCK, self._n_threads if threaded else 1]),
             job.buffers.stride,
             *job.buffers.arrays,
-            _writeable(inputs),
+            self._writeable(inputs),
         )
         done, sweeps = 0, 0
         carry = np.tile(job.start, (width, 1)), self._memory(width), job.start
@@ -274,8 +288,22 @@ class NumbaSolver(Solver):
             return unit_probes(size, dtype)
         return np.empty((1, self.spec.n_probes(size), size), dtype=dtype)
 
+    def _writeable(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Contiguous, writeable arrays: Numba compiles anew for any other kind.
+
+        Of those that are not, copies that are made when other arrays are given, not for each call.
+        """
+        return tuple(a if a.flags.carray else self._copy(i, a) for i, a in enumerate(arrays))
+
+    def _copy(self, i: int, array: np.ndarray) -> np.ndarray:
+        given, copy = self._copies.get(i, (None, array))
+        if given is not array:
+            copy = np.require(array, requirements=("C", "W"))
+            self._copies[i] = array, copy
+        return copy
+
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_programs": {}}
+        return super().__getstate__() | {"_programs": {}, "_copies": {}}
 
 
 def available_threads() -> int:
@@ -310,9 +338,3 @@ def _compile_loop(source: str, inner_name: str, program: Program) -> Callable[..
     env = {"__name__": __name__, "np": np, inner_name: inlined(inner)}
     function = compile_numba_function_src(source, "run", env, cache_key=key)
     return numba_njit(function, final_function=True, cache=key is not None, nogil=True)
-
-
-def _writeable(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Contiguous, writeable arrays: Numba compiles anew for any other kind."""
-    # Almost always they are, and to require it of each takes as long as a short call.
-    return tuple(a if a.flags.carray else np.require(a, requirements=("C", "W")) for a in arrays)

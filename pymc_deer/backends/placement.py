@@ -70,8 +70,8 @@ class OneDevice:
         return jnp.full(shape, value, dtype)
 
     def of_chains(self, array: np.ndarray) -> Any:
-        """An array that is each chain's own, (C, ...)."""
-        return array
+        """An array that is each chain's own, (C, ...), where all calls find it."""
+        return array if self.on_cpu else jax.device_put(array)
 
     def alike(self, array: np.ndarray) -> jax.Array:
         """An array that is the same for all."""

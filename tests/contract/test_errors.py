@@ -423,6 +423,11 @@ def no_data_for_two() -> None:
     pm.Normal("y", level[0], observed=1.0)
 
 
+def some_of_the_data() -> None:
+    batch = pm.Minibatch(np.zeros(100), batch_size=10)
+    pm.Normal("y", pm.Normal("x"), observed=batch, total_size=100)
+
+
 def nan_in_a_covariate() -> None:
     pm.Normal("y", pm.Normal("x") * np.array([1.0, np.nan]), observed=[1.0, 2.0])
 
@@ -652,6 +657,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "speak of": made(model_of(no_data_for_two)),
     "logp has no gradient": made(with_potential(Opaque())),
     "NaN in data, such as a covariate, and logp NaN of it": made(model_of(nan_in_a_covariate)),
+    "`pm.Minibatch`, or other random numbers in logp": made(model_of(some_of_the_data)),
     "NaN in `pm.Data`": made(model_of(lambda: pm.Data("d", np.array([1.0, np.nan])))),
     "data of another shape after `pm.set_data`": data_of_another_shape,
     "a dimension of another length after `pm.set_data`, where logp depends on the length "

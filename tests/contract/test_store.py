@@ -5,6 +5,7 @@ is half written; and SIGKILL, at random.
 """
 
 import multiprocessing
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ import pymc_deer
 from pymc_deer import ensemble, plan, shared_step, store, store_recorder
 from pymc_deer.checkpoint import Checkpoint
 from pymc_deer.examples import eight_schools
+from pymc_deer.status import OptionError
 from pymc_deer.store import DrawStore, open_store
 from pymc_deer.store_recorder import StoreRecorder
 from tests.support import BACKENDS, SEED, interrupt
@@ -199,6 +201,47 @@ def test_a_store_holds_what_a_run_in_memory_returns(
     assert found["posterior"]["mean"].dtype == float
     assert found["sample_stats"]["diverging"].dtype == bool
     assert found["observed_data"]["y"].dtype == expected["observed_data"]["y"].dtype
+
+
+def test_a_store_has_no_draws_from_the_first_moment(tmp_path: Path, monkeypatch: Any) -> None:
+    """None that is not written: memory that was others' is no draw."""
+    seen = []
+
+    def looked_at(path: Path, content: Any) -> None:
+        replace(path, content)
+        if path.name == ".zmetadata":
+            seen.append(open_store(path.parent)["posterior"].sizes["draw"])
+
+    replace = store._replace
+    monkeypatch.setattr(store, "_replace", looked_at)
+    pymc_deer.sample(model=dated(), store=tmp_path / "run", **OPTIONS)
+    assert seen[0] == 0
+    assert seen == sorted(seen)
+    assert seen[-1] == OPTIONS["draws"]
+
+
+def test_a_seed_of_any_size_goes_on(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    for seed in (2**100 + 1, [np.uint64(2**63), 5]):
+        options = OPTIONS | {"random_seed": seed}
+        pymc_deer.sample(model=dated(), store=place, **options)
+        pymc_deer.sample(model=dated(), resume=place, **options)
+        with pytest.raises(OptionError, match="the run was begun with random_seed="):
+            pymc_deer.sample(model=dated(), resume=place, **(options | {"random_seed": 3}))
+        shutil.rmtree(place)
+
+
+def test_of_two_processes_one_begins_a_run(tmp_path: Path, monkeypatch: Any) -> None:
+    """The other one found nothing there, and has the place when the run has ended."""
+    place, locked = tmp_path / "run", store_recorder._locked
+
+    def meanwhile(path: Path, where: str) -> Any:
+        (path / "checkpoint.npz").write_bytes(b"")
+        return locked(path, where)
+
+    monkeypatch.setattr(store_recorder, "_locked", meanwhile)
+    with pytest.raises(OptionError, match="there is a run already"):
+        pymc_deer.sample(model=dated(), store=place, **OPTIONS)
 
 
 @pytest.mark.usefixtures("steps")

@@ -58,6 +58,17 @@ def test_large_constants_become_inputs_and_short_indices_stay() -> None:
     assert_allclose(out.eval({x: np.arange(5.0), variable: DATA[:100]}), expected)
 
 
+def test_a_transpose_is_copied_once() -> None:
+    """It is a view, which a call of compiled code would copy each time."""
+    features = np.random.default_rng(0).normal(size=(300, 4))
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=4)
+        pm.Normal("y", pm.math.dot(features, b), observed=np.zeros(300))
+    params = build_density(model).param_values({})
+    assert {p.shape for p in params} >= {(300, 4), (4, 300)}
+    assert all(p.flags.c_contiguous for p in params)
+
+
 def test_basis_functions_of_a_gaussian_process_are_no_work_of_a_gradient() -> None:
     with pm.Model() as model:
         scale = pm.HalfNormal("scale")

@@ -108,6 +108,26 @@ def test_dimension_of_another_length() -> None:
         step.step(model.initial_point())
 
 
+def test_data_in_another_place_are_copied_once() -> None:
+    """Column by column, or not to be written to, as pandas gives them."""
+    features = np.asfortranarray(np.random.default_rng(0).normal(size=(50, 2)))
+    outcome = np.zeros(50)
+    outcome.flags.writeable = False
+    with pm.Model() as model:
+        level = pm.Normal("level", shape=2)
+        pm.Normal("y", pm.Data("features", features) @ level, observed=pm.Data("outcome", outcome))
+        step = DeerMALA(backend="numba", window=1)
+    solver: Any = step.solver
+    model["features"].set_value(features, borrow=True)
+    model["outcome"].set_value(outcome, borrow=True)
+    params = step.density.param_values({})
+    assert not all(p.flags.carray for p in params)
+    first, again = solver._writeable(params), solver._writeable(params)
+    assert all(a is b and a.flags.carray for a, b in zip(first, again, strict=True))
+    solver.forget_data()
+    assert not all(a is b for a, b in zip(first, solver._writeable(params), strict=True))
+
+
 @pytest.mark.parametrize("error", [OptionError, ModelError, BackendError, ForkError, StartError])
 def test_errors_share_a_base(error: type[Exception]) -> None:
     assert issubclass(error, DeerError)

@@ -116,6 +116,15 @@ def test_logp_and_gradient_are_those_without_tables(rows: Callable[[], None]) ->
             assert_allclose(other, one, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16"])
+def test_indices_of_a_type_that_has_not_so_many_numbers(dtype: str) -> None:
+    n_groups = int(np.iinfo(dtype).max) + 1
+    index = np.random.default_rng(0).permutation(np.arange(2 * n_groups) % n_groups).astype(dtype)
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("a", shape=n_groups)[index], 1.5, observed=np.zeros(len(index)))
+    assert count_additions(summed_by_tables(build_density(model))) == 0
+
+
 @pytest.mark.parametrize("rows", AS_THEY_ARE, ids=lambda f: f.__name__)
 def test_other_sums_stay_as_they_are(rows: Callable[[], None]) -> None:
     given = built(rows)

@@ -106,6 +106,14 @@ def test_what_is_clipped_for_rounding_has_the_derivative_1(
     assert_allclose(slope[:, 0], 2 * (3 * at - at.sum()), rtol=1e-12)
 
 
+def test_bounds_may_be_integers() -> None:
+    x, y = pt.tensor("x", shape=(3, 1)), pt.tensor("y", shape=(1, 3))
+    found = distances_with_gradient(pt.clip(x**2 + y**2 - 2 * x * y, 0, np.inf).sum())
+    assert clips(found) == [RoundingClip]
+    slope = pytensor.function([x, y], pytensor.grad(found, x), mode="FAST_COMPILE")
+    assert_allclose(slope(np.ones((3, 1)), np.zeros((1, 3))), 6.0)
+
+
 @pytest.mark.parametrize(
     "build",
     [
@@ -116,6 +124,9 @@ def test_what_is_clipped_for_rounding_has_the_derivative_1(
         lambda x, y: pt.clip(x**2 + y**2 - 2.0 * x * y, 0.0, 1.0),
         lambda x, y: pt.clip(x**2 + y**2 - 2.0 * x * y, 0.5, np.inf),
         lambda x, y: pt.clip(x - 2.0 * y + x**2, 0.0, np.inf),
+        lambda x, y: pt.clip(x**2 + y**2 - 2.0 * pt.exp(x), 0.0, np.inf),
+        lambda x, y: pt.clip(x**2 + y**2 - 2.0 * x, 0.0, np.inf),
+        lambda x, y: pt.clip(x**2 + pt.exp(y) ** 2 - 2.0 * x * y, 0.0, np.inf),
     ],
 )
 def test_other_clips_stay(build: Callable[[Any, Any], Any]) -> None:

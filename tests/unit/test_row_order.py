@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -14,7 +15,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
 from pymc_deer.density import Density, build_density
-from pymc_deer.row_order import _BLOCK, _CACHED
+from pymc_deer.row_order import _BLOCK, _CACHED, RowOrder
 
 N, GROUPS = 120, 6
 _rng = np.random.default_rng(20_251_125)
@@ -238,3 +239,36 @@ def test_data_that_change_later_are_put_in_the_same_order() -> None:
         assert {a.tobytes() for a in given} == {groups[order].tobytes(), observed[order].tobytes()}
         point = density.layout.unravel(x)
         assert_allclose(values_of(density, x)[0], model.compile_logp()(point), rtol=1e-11)
+
+
+def crossed(data: Callable[[np.ndarray], Any]) -> Density:
+    """Effects of the rows and of the columns of a matrix, both sorted by group."""
+    columns = np.repeat(np.arange(4), 20)
+    outcome = np.random.default_rng(3).normal(size=(N, len(columns)))
+    with pm.Model() as model:
+        effects = pm.Normal("b", shape=4)[columns]
+        mean = intercepts()[SORTED][:, None] + effects
+        pm.Normal("y", mean, 1.0 + data(outcome**2), observed=data(outcome))
+    return build_density(model)
+
+
+def as_data(values: np.ndarray) -> Any:
+    return pm.Data(f"data_{values.min() >= 0}", values)
+
+
+def test_data_may_have_rows_along_two_axes() -> None:
+    ours, constant = crossed(as_data), crossed(lambda values: values)
+    assert all(len(o.order.along) == 2 for o in ours._sources if not isinstance(o, Constant))
+    with patch("pymc_deer.density.in_fast_order", lambda outputs, values: (list(outputs), {})):
+        plain = crossed(as_data)
+    for x in np.random.default_rng(0).normal(size=(3, ours.size)):
+        expected = values_of(plain, x)
+        for density in (ours, constant):
+            for found, value in zip(values_of(density, x), expected, strict=True):
+                assert_allclose(found, value, rtol=1e-11)
+
+
+def test_an_order_along_one_of_two_axes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RowOrder, "and_along", lambda order, *along: RowOrder((along,)))
+    with pytest.raises(AssertionError):
+        test_data_may_have_rows_along_two_axes()
