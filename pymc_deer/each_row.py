@@ -10,6 +10,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.rewriting.shape import ShapeFeature
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import TensorType
 
 from pymc_deer.status import ModelError
@@ -104,12 +105,24 @@ def _ragged(outputs: Sequence[Tensor], x: Tensor) -> set[Tensor]:
     graph: Any = FunctionGraph(
         outputs=list(outputs), clone=True, copy_inputs=False, copy_orphans=False, features=[shapes]
     )
-    irregular = {
-        variable
-        for node in graph.toposort()
-        for variable in node.outputs
-        if any(x in set(ancestors([length])) for length in _unknown(variable, shapes))
-    }
+    varying, irregular = {x}, set()
+
+    def varies(variable: Any, of: Any) -> bool:
+        """Whether a length depends on the value of x: one of `of`, which is not known yet."""
+        node = variable.owner
+        if variable in graph.variables or node is None:
+            return variable in varying
+        if isinstance(node.op, (Shape, Shape_i)) and node.inputs[0] in graph.variables:
+            return node.inputs[0] is of or node.inputs[0] in irregular
+        return any(varies(v, of) for v in node.inputs)
+
+    for node in graph.toposort():
+        known = irregular if isinstance(node.op, (Shape, Shape_i)) else varying
+        if not known.isdisjoint(node.inputs):
+            varying.update(node.outputs)
+        for output in node.outputs:
+            if any(varies(length, output) for length in _unknown(output, shapes)):
+                irregular.add(output)
     pairs = zip(outputs, graph.outputs, strict=True)
     return {o for o, copied in pairs if not irregular.isdisjoint(ancestors([copied]))}
 

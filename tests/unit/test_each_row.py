@@ -22,9 +22,22 @@ SHARED = pytensor.shared(np.arange(12.0).reshape(3, SIZE), name="data", shape=(N
 
 Function = Callable[[Any], Any]
 
+
+def by_its_length(vector: Any) -> Any:
+    return pt.repeat(vector[vector.shape[0] - 2 :], 2)
+
+
 REGULAR: dict[str, Function] = {
     "elements": lambda x: pt.exp(x[1:]) + x[0],
     "data of any shape": lambda x: pt.dot(SHARED, x),
+    "half of as many": lambda x: pt.dot(SHARED, x)[SHARED.shape[0] // 2 :],
+    "as many as its own length says": lambda x: by_its_length(pt.dot(SHARED, x)),
+    "a loop over as many": lambda x: pytensor.scan(
+        lambda value, before: before / 2 + value,
+        sequences=[pt.dot(SHARED, x)],
+        outputs_info=[pt.zeros(())],
+        return_updates=False,
+    ),
     "sorted": lambda x: pt.sort(x)[:2],
     "a decomposition": lambda x: pt.linalg.cholesky(pt.eye(SIZE) + pt.outer(x, x)),
     "no state": lambda x: pt.as_tensor([1.0, 2.0]),
