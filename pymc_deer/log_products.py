@@ -55,14 +55,12 @@ def softplus_by_products(fgraph: Any, node: Any) -> list[Any] | None:
 @node_rewriter([Elemwise])
 def sigmoid_by_exponential(fgraph: Any, node: Any) -> list[Any] | None:
     """A sigmoid by ``exp(-|a|)`` of its argument a, where the graph has that, with new axes too."""
-    [*arguments] = inputs_of(node.outputs[0], Sigmoid)
+    arguments = inputs_of(node.outputs[0], Sigmoid)
     if not arguments:
         return None
-    [argument], moved = arguments, arguments[0].owner
-    if moved is not None and isinstance(moved.op, DimShuffle):
-        [argument] = moved.inputs
-    else:
-        moved = None
+    [argument], shuffle = arguments, None
+    if argument.owner is not None and isinstance(argument.owner.op, DimShuffle):
+        shuffle, [argument] = argument.owner.op, argument.owner.inputs
     variables = [argument]
     for kind in (ps.Abs, ps.Neg, ps.Exp):
         variables = [v for of_one in variables for v in _functions(fgraph, of_one, kind)]
@@ -70,7 +68,7 @@ def sigmoid_by_exponential(fgraph: Any, node: Any) -> list[Any] | None:
         return None
     exponential = variables[0]
     sigmoid = pt.switch(pt.ge(argument, 0), 1, exponential) / (1 + exponential)
-    return [sigmoid if moved is None else moved.op(sigmoid)]
+    return [sigmoid if shuffle is None else shuffle(sigmoid)]
 
 
 def _functions(fgraph: Any, variable: Any, kind: type) -> list[Any]:

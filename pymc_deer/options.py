@@ -117,7 +117,7 @@ class Options:
         """The acceptance rate that warm-up begins to aim at."""
         if isinstance(self.target_accept, str):
             return self.first_target
-        return TargetAccept(float(self.target_accept))
+        return TargetAccept(self.target_accept)
 
     @classmethod
     def from_arguments(cls, arguments: dict[str, Any], also: Sequence[str] = ()) -> Self:
@@ -232,7 +232,7 @@ class HMCOptions(Options):
     @property
     def path(self) -> PathLength:
         if not isinstance(self.n_leapfrog, str):
-            return PathLength(int(self.n_leapfrog))
+            return PathLength(self.n_leapfrog)
         if self.path_length is not None:
             return PathLength(None, self.path_length)
         return PathLength(None, FIRST_LENGTH, adapts=True)

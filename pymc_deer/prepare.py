@@ -150,7 +150,7 @@ def _within_memory(options: Options, solver: Solver) -> Options:
     """The options with a window that fits in memory, which the user is told of."""
     if options.window == "auto":
         return options
-    asked = int(options.window)
+    asked = options.window
     window = affordable_window(solver, asked)
     if window < asked:
         warnings.warn(shrunk_window(asked, window), stacklevel=2)

@@ -76,6 +76,7 @@ class Solver(ABC):
         self._normals = FasterOnceMany(self.many_normals)
         self._batchings: dict[Hashable, Batching] = {}
         self._cast: dict[str, tuple[Metric, tuple[np.ndarray, ...]]] = {}
+        self._passed_on: dict[int, tuple[np.ndarray, Any]] = {}
         self._paces: dict[Hashable, Pace] = defaultdict(Pace)
         self._paces_beside: dict[int, dict[Hashable, Pace]] = defaultdict(
             partial(defaultdict, Pace)
@@ -124,6 +125,14 @@ class Solver(ABC):
     def forget_data(self) -> None:
         """Read the model's data anew, which may have been written to where they are."""
         self.density.forget_data()
+        self._passed_on.clear()
+
+    def _passed(self, i: int, array: np.ndarray, make: Callable[[np.ndarray], Any]) -> Any:
+        """What `make` makes of the i-th array that programs take: once of the same one."""
+        known = self._passed_on.get(i)
+        if known is None or known[0] is not array:
+            known = self._passed_on[i] = array, make(array)
+        return known[1]
 
     def spare_nothing(self) -> None:
         """Free what calls have left for others of as many chains and transitions."""
@@ -329,7 +338,7 @@ class Solver(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         state = {k: v for k, v in self.__dict__.items() if k != "_blas"}
-        return state | {"threads": Threads(), "_cast": {}}
+        return state | {"threads": Threads(), "_cast": {}, "_passed_on": {}}
 
     def _scalar(self, value: float) -> np.ndarray:
         return np.asarray(value, dtype=self.density.dtype)

@@ -66,7 +66,6 @@ class JaxSolver(Solver):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._on_device_cache: dict[int, tuple[np.ndarray, jax.Array]] = {}
         self._buffers: Spares[tuple[jax.Array, ...]] = Spares()
         self._windows: Spares[tuple[jax.Array, ...]] = Spares()
         self._tapes: Spares[tuple[np.ndarray, ...]] = Spares()
@@ -77,14 +76,14 @@ class JaxSolver(Solver):
         The two share nothing but what is compiled of a single step: arrays of the one are not
         where the other's are, and what it holds on its device makes room.
         """
-        self._on_device_cache.clear()
+        self._passed_on.clear()
         kind = Unhurried if placement.spans_processes else Pace
         return self._changed(
             placement=placement,
             pace_kind=kind,
             _paces=defaultdict(kind),
             _programs={key: self._programs[key] for key in {"step"} & self._programs.keys()},
-            _on_device_cache={},
+            _passed_on={},
             _buffers=Spares(),
             _windows=Spares(),
             _tapes=Spares(),
@@ -203,11 +202,6 @@ class JaxSolver(Solver):
     def _is_compiled(self) -> bool:
         window = self.plan.window
         return ("sequential" if window == 1 else (self.spec.rule, window)) in self._programs
-
-    def forget_data(self) -> None:
-        """See :meth:`Solver.forget_data`."""
-        super().forget_data()
-        self._on_device_cache.clear()
 
     def spare_nothing(self) -> None:
         """See :meth:`Solver.spare_nothing`."""
@@ -358,17 +352,16 @@ class JaxSolver(Solver):
 
     def _on_device(self, arrays: Sequence[np.ndarray]) -> list[jax.Array]:
         """The arrays on the device; one is sent again only when it is another one."""
-        known, n_metric = self._on_device_cache, len(arrays) - len(self.density.params)
-        for i, value in enumerate(arrays):
-            if i not in known or known[i][0] is not value:
-                put = self.placement.alike if i < n_metric else self.placement.data
-                known[i] = (value, put(value))
-        return [known[i][1] for i in range(len(arrays))]
+        n_metric = len(arrays) - len(self.density.params)
+        of_metric, of_data = self.placement.alike, self.placement.data
+        return [
+            self._passed(i, array, of_metric if i < n_metric else of_data)
+            for i, array in enumerate(arrays)
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {
             "_programs": {},
-            "_on_device_cache": {},
             "_buffers": Spares(),
             "_windows": Spares(),
             "_tapes": Spares(),

@@ -3,7 +3,7 @@
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from threading import Event
 from typing import Any
@@ -128,10 +128,6 @@ class NumbaSolver(Solver):
     sweeps_whole_windows = False
     _n_threads = 1
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._copies: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-
     def solve_together(
         self, chains: Sequence[Request], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
@@ -158,16 +154,6 @@ class NumbaSolver(Solver):
     def _is_compiled(self) -> bool:
         key = "sequential" if self.plan.window == 1 else (self.spec.rule, False)
         return key in self._programs
-
-    def forget_data(self) -> None:
-        """See :meth:`Solver.forget_data`."""
-        super().forget_data()
-        self._copies.clear()
-
-    def spare_nothing(self) -> None:
-        """See :meth:`Solver.spare_nothing`."""
-        super().spare_nothing()
-        self._copies.clear()
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
         at_rest, params = self._at_rest, self._writeable(inputs)
@@ -293,17 +279,13 @@ class NumbaSolver(Solver):
 
         Of those that are not, copies that are made when other arrays are given, not for each call.
         """
-        return tuple(a if a.flags.carray else self._copy(i, a) for i, a in enumerate(arrays))
-
-    def _copy(self, i: int, array: np.ndarray) -> np.ndarray:
-        given, copy = self._copies.get(i, (None, array))
-        if given is not array:
-            copy = np.require(array, requirements=("C", "W"))
-            self._copies[i] = array, copy
-        return copy
+        copy = partial(np.require, requirements=("C", "W"))
+        return tuple(
+            a if a.flags.carray else self._passed(i, a, copy) for i, a in enumerate(arrays)
+        )
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_programs": {}, "_copies": {}}
+        return super().__getstate__() | {"_programs": {}}
 
 
 def available_threads() -> int:
