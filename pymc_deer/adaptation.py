@@ -255,7 +255,7 @@ class Warmup:
         apart, n_seen = self.window.has_chains_apart, self.window.n_seen
         window = self.window if apart else self.window.as_one_chain()
         time, path, old = window.autocorrelation_time(), self.path, self.tuning.metric
-        if path.adapts and (found := window.best_path()):
+        if path.adapts and (found := window.best_path(self._shortest_path)):
             length, time = found
             path = replace(path, length=max(length, self._least_length(n_seen)))
         steps = self.tuned_steps_per_draw
@@ -268,6 +268,12 @@ class Warmup:
             target = target.behind(self.window.n_unstable, n_seen / steps)
         metric = window.estimate(old, self.white) if self.adapts_metric else old
         return Learned(metric, path, target, steps)
+
+    @property
+    def _shortest_path(self) -> float:
+        """Two steps, by the step size that the draws would have."""
+        averaging = self.dual_averaging
+        return 2 * (self.tuning.step_size if averaging is None else averaging.average)
 
     def _least_length(self, n_transitions: int) -> float:
         """What a window of so many transitions, of all chains, may shorten paths to.
@@ -299,6 +305,8 @@ class Warmup:
 
     def _go_on_with(self, step_size: float) -> None:
         learning = self.done < len(self.schedule) and self.schedule[self.done].explores
+        if self.dual_averaging is not None and not learning:
+            step_size = self.path.step_size(step_size)
         lengths = self.path.lengths(step_size, learning=learning)
         self.tuning = duplicate(self.tuning, step_size=step_size, lengths=lengths)
 

@@ -40,6 +40,7 @@ from pymc_deer.named_axes import ARRAY_TYPES, array_like, named_as, without_name
 from pymc_deer.precision import added_in_float64
 from pymc_deer.row_order import RowOrder, in_fast_order
 from pymc_deer.status import ModelError
+from pymc_deer.sums_by_group import summed_by_group_first
 from pymc_deer.typing import Tensor
 
 Point = Mapping[str, np.ndarray]
@@ -332,7 +333,7 @@ def build_density(
     logp, dlogp = rewrite_graph([logp, dlogp], include=("ShapeOpt", "canonicalize"))
     data = {p: _current_value(origin, point) for _, p, origin in sources}
     outputs, orders = in_fast_order([logp, dlogp], data)
-    [logp, dlogp], large = lifted(folded(outputs))
+    [logp, dlogp], large = lifted(folded(summed_by_group_first(outputs)))
     dlogp = pt.specify_shape(dlogp, (layout.size,)) if dlogp.type.shape == (None,) else dlogp
 
     origins = {p: origin for _, p, origin in sources}

@@ -11,13 +11,15 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
-from pytensor.tensor.subtensor import AdvancedIncSubtensor
+from pytensor.tensor.elemwise import Elemwise
 
 from pymc_deer.density import Density
+from pymc_deer.sums_by_group import sums_by_group
 from pymc_deer.typing import Tensor
 
 _MANY = 2**12
@@ -25,6 +27,22 @@ _MANY = 2**12
 
 _PLACES = 4
 """Places in a table for each row, at most: groups are given as many as the largest one has."""
+
+
+class Written(ps.UnaryScalarOp):
+    """The same number, from memory: what it follows from is not computed again where it is read.
+
+    The JAX dispatch lives in ``group_tables_jax``.
+    """
+
+    def impl(self, *inputs: Any) -> Any:
+        return inputs[0]
+
+    def c_code(self, node: Any, name: str, inputs: Any, outputs: Any, sub: Any) -> str:
+        return f"{outputs[0]} = {inputs[0]};"
+
+
+_written = Elemwise(Written(ps.same_out, name="written"))
 
 
 def summed_by_tables(density: Density) -> Density:
@@ -46,23 +64,13 @@ def _sums_by_group(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Sums by group, each with what is to stand in its place."""
     for node in FunctionGraph(outputs=list(outputs), clone=False).toposort():
-        op = node.op
-        if not isinstance(op, AdvancedIncSubtensor) or op.set_instead_of_inc:
+        if (sums := sums_by_group(node)) is None:
             continue
-        start, rows, *indices = node.inputs
-        if tuple(op.idx_list) != (0,) or not _are_rows(rows, start, indices[0]):
-            continue
-        index = indices[0].data if isinstance(indices[0], Constant) else constants.get(indices[0])
-        table = None if index is None else _table(index, start.type.shape)
+        start, rows, index = sums
+        known = index.data if isinstance(index, Constant) else constants.get(index)
+        table = None if known is None else _table(known, start.type.shape)
         if table is not None:
             yield node.outputs[0], start + _added_up(rows, table)
-
-
-def _are_rows(rows: Any, start: Any, index: Any) -> bool:
-    """Whether there is a row for each index, of the numbers that a group has."""
-    is_list = index.type.ndim == 1 and index.type.dtype != "bool"
-    shapes = rows.type.shape, (*index.type.shape, *start.type.shape[1:])
-    return is_list and shapes[0] == shapes[1] and None not in start.type.shape
 
 
 def _table(index: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -89,4 +97,5 @@ def _added_up(rows: Any, table: np.ndarray) -> Any:
     # Without a sign, so that nobody looks for those that count from the end.
     each = rows[pt.constant(np.minimum(table, n - 1), dtype="uint32")]
     dtype = rows.type.dtype
-    return pt.sum(pt.switch(is_row, each, np.zeros((), dtype)), axis=1, acc_dtype=dtype)
+    # XLA would make one sum of a sum of these, over all rows of the table.
+    return _written(pt.sum(pt.switch(is_row, each, np.zeros((), dtype)), axis=1, acc_dtype=dtype))

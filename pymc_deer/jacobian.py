@@ -4,8 +4,8 @@ A rejected step does not move, so its Jacobian is 1 under every rule. For an acc
 leapfrog steps in whitened coordinates, with c >= 1 the curvature bound:
 
 ``preconditioned``
-    :math:`\cos(L \arccos(1 - c\,\varepsilon^2/2))`, the Jacobian of a Gaussian of curvature c:
-    a scalar, no Hessian-vector product.
+    :math:`\cos(L \arccos(1 - c\,\varepsilon^2/2))`, the Jacobian of a Gaussian of curvature c,
+    and for pairs of steps what they have in its place: a scalar, no Hessian-vector product.
 ``secant``
     The same with a curvature for each step and coordinate: minus the change of the gradient over
     the change of the state since the sweep before (a diagonal secant; Dennis and Schnabel 1996,
@@ -21,12 +21,12 @@ All are clipped to [0, 1], which keeps the affine scan contracting (design: clip
 needs up to twice the sweeps).
 """
 
-from typing import Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_deer.leapfrog import Path
+from pymc_deer.leapfrog import Path, first_share
 from pymc_deer.typing import Tensor
 
 Rule = Literal["preconditioned", "secant", "stochastic", "exact"]
@@ -41,10 +41,16 @@ def preconditioned_jacobian(path: Path, curvature: Tensor) -> Tensor:
 
     Beyond the stability limit, where the path has no such form, that of the limit.
     """
-    x = 1 - curvature * path.step_size**2 / 2
-    if path.n_leapfrog is None:
-        return pt.clip(x, 0, 1)
-    return pt.clip(pt.cos(path.n_leapfrog.astype(x.dtype) * pt.arccos(pt.clip(x, -1, 1))), 0, 1)
+    squared, n = curvature * path.step_size**2, path.n_leapfrog
+    if n is None:
+        return pt.clip(1 - squared / 2, 0, 1)
+    share = first_share(path)
+    even, odd = 1 - share * squared, 1 - (1 - share) * squared
+    # Half the angle of two steps. A leapfrog step may be more than a quarter turn.
+    angle = cast("Any", pt.arccos(pt.clip(2 * even * odd - 1, -1, 1))) / 2
+    wide = pt.and_(pt.lt(even, 0), pt.eq(n % 2, 1))
+    angle = pt.switch(wide, np.pi - angle, angle)
+    return pt.clip(pt.cos(n.astype(squared.dtype) * angle), 0, 1)
 
 
 def secant_curvature(previous: Tensor, dlogp: Tensor, memory: Tensor, curvature: Tensor) -> Tensor:

@@ -6,11 +6,19 @@
 
 A path of one step is inlined; longer ones are a loop, whose number of steps is an input. States
 are one (D,) or a batch (W, D), whose paths may have different lengths: shorter ones wait.
+
+An even number of steps is taken in pairs, two-stage steps (Blanes, Casas and Sanz-Serna 2014,
+"Numerical integrators for the hybrid Monte Carlo method"). A leapfrog step of size eps kicks the
+momentum by eps times the gradient, half at its start and half at its end. The first step of a pair
+gives a share s at its start and 1 - s at its end, the second one 1 - s and s. That is a palindrome
+of kicks and drifts, reversible and without change of volume like any, at one gradient a step; but
+where leapfrog has an energy error of order eps^2, on a Gaussian hardly any is left.
 """
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.traversal import explicit_graph_inputs
 
@@ -45,6 +53,23 @@ class Tangent(NamedTuple):
     directions: Tensor
 
 
+def first_share(path: Path) -> Tensor:
+    """The share s of a step's kick that the first step of a path gives at its start, shape (...).
+
+    Half for an odd number of steps, which are leapfrog steps alone. For an even one, what makes the
+    energy error least on Gaussians that turn by up to eps in a step: for eps near 0 that is
+    (3 - sqrt(5)) / 2, and for 1 twice the 0.21178 of Blanes et al.; where long steps are no longer
+    stable it is half again. Between, the polynomial is close to what minimises their bound.
+    """
+    if path.n_leapfrog is None:
+        return pt.full_like(path.step_size, 0.5)
+    squared = path.step_size**2
+    paired = (3 - np.sqrt(5)) / 2 + squared * (0.0336 + 0.008 * squared)
+    is_even = pt.eq(path.n_leapfrog % 2, 0)
+    share = pt.switch(is_even, pt.minimum(paired, 0.5), 0.5)
+    return share.astype(path.step_size.dtype)
+
+
 def leapfrog(
     density: GradientFirst, start: Phase, path: Path, tangent: Tangent | None = None
 ) -> tuple[Phase, Tensor | None]:
@@ -53,12 +78,13 @@ def leapfrog(
     One gradient and P products for every step, and logp at the end.
     """
     step_size, n_left = path
+    share = first_share(path)
     directions: list[Tensor] = []
     if tangent is not None:
         # As many as there are states, where all follow the same ones.
         first = tangent.directions + pt.expand_dims(pt.zeros_like(start.z), -2)
-        directions = [first, pt.zeros_like(first), step_size / 2]
-    values = [start.z, start.momentum, start.dlogp, *directions]
+        directions = [first, pt.zeros_like(first), step_size * share]
+    values = [start.z, start.momentum, start.dlogp, share, *directions]
     if n_left is None:
         density = GradientFirst.of_both(density.both)
         values = _step(density, tangent, step_size, None, *values)
@@ -72,7 +98,7 @@ def leapfrog(
 
         longest = pt.max(n_left) if n_left.ndim else n_left
         _, *values = _repeated(longest, step, [n_left, *values, *nothing])
-    z, momentum, dlogp, *others = values
+    z, momentum, dlogp, _, *others = values
     parts = others[len(directions) :]
     return Phase(z, momentum, density.logp(parts), dlogp), others[0] if directions else None
 
@@ -85,20 +111,24 @@ def _step(
     z: Tensor,
     momentum: Tensor,
     dlogp: Tensor,
+    share: Tensor,
     *directions: Tensor,
 ) -> list[Tensor]:
-    """Position, momentum, gradient and directions behind a step, and what logp follows from.
+    """Position, momentum, gradient, share and directions behind a step, and what logp follows from.
 
     States that do not move stay where they are, and all is computed there once more. None is all.
     """
-    size = pt.expand_dims(step_size, -1)
-    kicked = momentum + size / 2 * dlogp
+    size, rest = pt.expand_dims(step_size, -1), 1 - share
+    kicked = momentum + pt.expand_dims(step_size * share, -1) * dlogp
     moved = _held(moves, z, z + size * kicked)
     moved_dlogp, *parts = density.gradient(moved)
-    kicked = _held(moves, momentum, kicked + size / 2 * moved_dlogp)
-    turned = [] if tangent is None else _step_tangent(tangent.hvp, z, *directions, step_size)
+    kicked = _held(moves, momentum, kicked + pt.expand_dims(step_size * rest, -1) * moved_dlogp)
+    turned = []
+    if tangent is not None:
+        turned = _step_tangent(tangent.hvp, z, *directions, step_size, 2 * step_size * rest)
     turned = [_held(moves, *pair) for pair in zip(directions, turned, strict=True)]
-    return [moved, kicked, moved_dlogp, *turned, *parts]
+    # What a step gives at its end, the next one gives at its start.
+    return [moved, kicked, moved_dlogp, rest, *turned, *parts]
 
 
 def _held(moves: Tensor | None, old: Tensor, new: Tensor) -> Tensor:
@@ -115,12 +145,18 @@ def _nothing(z: Tensor, parts: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _step_tangent(
-    hvp: Hvp, z: Tensor, directions: Tensor, momentum: Tensor, kick: Tensor, step_size: Tensor
+    hvp: Hvp,
+    z: Tensor,
+    directions: Tensor,
+    momentum: Tensor,
+    kick: Tensor,
+    step_size: Tensor,
+    next_kick: Tensor,
 ) -> list[Tensor]:
-    """The same for a direction, whose two half kicks between steps are joined to one product."""
+    """The same for a direction, whose two kicks between steps are joined to one product."""
     momentum = momentum + pt.expand_dims(kick, (-2, -1)) * hvp(z, directions)
     directions = directions + pt.expand_dims(step_size, (-2, -1)) * momentum
-    return [directions, momentum, step_size]
+    return [directions, momentum, next_kick]
 
 
 def _repeated(

@@ -1,4 +1,4 @@
-"""How many leapfrog steps a transition takes."""
+"""How many leapfrog steps a transition takes: an even number, unless another one is asked for."""
 
 from dataclasses import dataclass
 
@@ -29,15 +29,24 @@ class PathLength:
     length: float = FIRST_LENGTH
     adapts: bool = False
 
-    def lengths(self, step_size: float, *, learning: bool) -> tuple[int, int]:
-        """Fewest and most steps to take, each number as often, at the given step size.
+    def step_size(self, tuned: float) -> float:
+        """The step size to take where one is tuned: no two steps go further than the length.
 
-        Learning, up to twice the best length known, so that a better one is seen.
+        On a posterior close to a Gaussian, twice the step size of the acceptance rate aimed at can
+        be more than half a period.
+        """
+        return tuned if self.steps is not None else min(tuned, self.length / 2)
+
+    def lengths(self, step_size: float, *, learning: bool) -> tuple[int, int]:
+        """Fewest and most steps to take, at the given step size: every second number as often.
+
+        Those of a length are even. Learning, up to twice the best length known, so that a better
+        one is seen.
         """
         if self.steps is not None:
             return self.steps, self.steps
         learning = learning and self.adapts
         length = 2 * self.length if learning else self.length
         # The smallest step sizes would make it infinite.
-        most = max(round(min(length / step_size, MAX_STEPS)), 1)
-        return 1 if learning else most, most
+        most = 2 * max(round(min(length / step_size, MAX_STEPS) / 2), 1)
+        return 2 if learning else most, most

@@ -110,8 +110,13 @@ class PathStatistics:
         variance = squares - np.mean((self.sums / self.n) ** 2, axis=0)
         return np.maximum(variance, np.finfo(float).tiny)
 
-    def best(self) -> tuple[float, float] | None:
+    def best(self, shortest: float = 0.0) -> tuple[float, float] | None:
         """The path length with the most effective draws per gradient.
+
+        Parameters
+        ----------
+        shortest
+            Length below which paths take no fewer gradients.
 
         Returns
         -------
@@ -126,7 +131,7 @@ class PathStatistics:
         moves = np.array([self.moves[:, near].sum(axis=1) for near in _NEAR[enough]])
         times = _times(moves / counts[enough, :, None], variance)
         ends = _SMOOTHING // 2
-        padded = np.pad(1 / (times * seen), ends, mode="edge")
+        padded = np.pad(1 / (times * np.maximum(seen, shortest)), ends, mode="edge")
         chosen = np.argmax(np.convolve(padded, np.ones(_SMOOTHING), mode="valid"))
         deviations = np.sqrt(variance[: len(variance) // 2])
         return float(seen[chosen] / np.median(deviations)), float(times[chosen])

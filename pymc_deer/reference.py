@@ -21,6 +21,31 @@ class Step(NamedTuple):
     path: list[np.ndarray]
 
 
+def kick_shares(n_leapfrog: int, step_size: float) -> np.ndarray:
+    """What the momentum is kicked by at each of the path's states, its ends too, (L + 1,).
+
+    In units of step size times gradient. See :mod:`pymc_deer.leapfrog`.
+    """
+    share = 0.5
+    if n_leapfrog % 2 == 0:
+        share = min(0.5, (3 - 5**0.5) / 2 + 0.0336 * step_size**2 + 0.008 * step_size**4)
+    kicks = np.full(n_leapfrog + 1, 2 * share)
+    kicks[1::2] = 2 * (1 - share)
+    kicks[[0, -1]] = share if n_leapfrog % 2 == 0 else 0.5
+    return kicks
+
+
+def _gaussian_factor(n_leapfrog: int, step_size: float, curvature: float) -> float:
+    """What a path multiplies a Gaussian's mean by, of that curvature: the first number of it."""
+    z, momentum = 1.0, 0.0
+    kicks = step_size * curvature * kick_shares(n_leapfrog, step_size)
+    momentum -= kicks[0] * z
+    for kick in kicks[1:]:
+        z += step_size * momentum
+        momentum -= kick * z
+    return z
+
+
 def transition(
     density: LogpDlogp,
     z: np.ndarray,
@@ -32,13 +57,13 @@ def transition(
     """One transition of `n_leapfrog` leapfrog steps and a Metropolis test."""
     logp_start, gradient = density(z)
     position, momentum, path = z, xi, []
-    logp = logp_start
-    for _ in range(n_leapfrog):
+    logp, kicks = logp_start, step_size * kick_shares(n_leapfrog, step_size)
+    momentum = momentum + kicks[0] * gradient
+    for kick in kicks[1:]:
         path.append(position)
-        momentum = momentum + 0.5 * step_size * gradient
         position = position + step_size * momentum
         logp, gradient = density(position)
-        momentum = momentum + 0.5 * step_size * gradient
+        momentum = momentum + kick * gradient
     log_alpha = logp - 0.5 * momentum @ momentum - logp_start + 0.5 * xi @ xi
     accepted = bool(np.isfinite(log_alpha) and log_alpha > log_u)
     return Step(position if accepted else z, float(log_alpha), accepted, path)
@@ -81,7 +106,7 @@ def windowed(
     n = len(xi)
     states = np.empty_like(xi)
     sizes, lengths = (np.broadcast_to(a, n) for a in (step_size, n_leapfrog))
-    moved = np.cos(lengths * np.arccos(np.clip(1 - curvature * sizes**2 / 2, -1, 1)))
+    moved = [_gaussian_factor(*path, curvature) for path in zip(lengths, sizes, strict=True)]
     guess = np.tile(start, (min(window, n), 1))
     done = sweeps = 0
     while done < n:

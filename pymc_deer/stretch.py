@@ -62,7 +62,7 @@ class Streams:
         fewest, most = tuning.lengths
         if most > 1:
             shares, self.length = self.length.take(n, _shares)
-            n_leapfrog = fewest + (shares * (most - fewest + 1)).astype(np.int64)
+            n_leapfrog = fewest + 2 * (shares * ((most - fewest) // 2 + 1)).astype(np.int64)
         return Tape(xi, log_u, scale, n_leapfrog)
 
 

@@ -146,12 +146,13 @@ class WarmupWindow:
         means, variance = self._of_chains, watched(self.moments.z_variance)
         return autocorrelation_time(means, self.moments.count / means[..., 0].size, variance)
 
-    def best_path(self) -> tuple[float, float] | None:
+    def best_path(self, shortest: float = 0.0) -> tuple[float, float] | None:
         """The best path length, and transitions for an independent draw; None if not known.
 
+        Paths below the shortest take as many gradients.
         The slower of what single transitions show and what batch means do.
         """
-        found, slow = self.paths and self.paths.best(), self.autocorrelation_time()
+        found, slow = self.paths and self.paths.best(shortest), self.autocorrelation_time()
         if found is None or slow is None:
             return found
         length, time = found

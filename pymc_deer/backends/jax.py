@@ -17,6 +17,7 @@ import numpy as np
 from pytensor.compile.mode import Mode
 
 import pymc_deer.batch_jax
+import pymc_deer.group_tables_jax
 import pymc_deer.repeat_jax
 import pymc_deer.scan_jax  # noqa: F401
 from pymc_deer.backends.aligned import empty_tape, fill_tape

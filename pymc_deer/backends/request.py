@@ -25,7 +25,7 @@ class Tuning:
     jitter
         Share by which the step size varies from transition to transition, uniformly either way.
     lengths
-        Fewest and most leapfrog steps of a transition, each number as often.
+        Fewest and most leapfrog steps of a transition, every second number between as often.
     small_steps
         Share of the transitions that take a smaller step size, down to a tenth.
     """

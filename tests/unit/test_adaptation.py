@@ -260,9 +260,9 @@ def test_warmup_finds_the_path_length(first: float) -> None:
     # Learning tries shorter and longer ones; what follows takes the best known.
     schedule = warmup.schedule
     for stretch, (fewest, most) in zip(schedule, asked, strict=True):
-        assert fewest == (1 if stretch.explores else most)
+        assert fewest == (2 if stretch.explores else most)
     assert {stretch.explores for stretch in schedule} == {False, True}
-    steps = round(warmup.path.length / warmup.tuning.step_size)
+    steps = 2 * round(warmup.path.length / warmup.tuning.step_size / 2)
     assert warmup.tuning.lengths == (steps, steps)
     assert steps > 3
 
@@ -294,7 +294,7 @@ def test_windows_that_have_seen_little_do_not_shorten_paths() -> None:
 
 
 def test_the_last_window_may_shorten_paths_whatever_it_has_seen() -> None:
-    lengths = lengths_of_windows(new_warmup(60, path=ADAPTIVE, target=TargetAccept(0.8)))
+    lengths = lengths_of_windows(new_warmup(60, path=ADAPTIVE, step_size=0.6))
     assert len(lengths) > 1
     assert (lengths[:-1] >= FIRST_LENGTH).all()
     assert lengths[-1] < 0.7 * FIRST_LENGTH
@@ -313,21 +313,31 @@ def test_too_short_a_warmup_keeps_the_first_length() -> None:
     drive_paths(warmup)
     warmup.finish()
     assert warmup.path == ADAPTIVE
-    steps = round(FIRST_LENGTH / warmup.tuning.step_size)
+    steps = 2 * round(FIRST_LENGTH / warmup.tuning.step_size / 2)
     assert warmup.tuning.lengths == (steps, steps)
 
 
-@pytest.mark.parametrize("path", [PathLength(4), PathLength(None, 1.0)], ids=["steps", "length"])
+@pytest.mark.parametrize("path", [PathLength(4), PathLength(None, 4.0)], ids=["steps", "length"])
 def test_paths_that_the_user_fixed_stay(path: PathLength) -> None:
     warmup = new_warmup(200, path=path)
     asked = drive_paths(warmup)
     warmup.finish()
     assert warmup.path is path
     assert all(fewest == most for fewest, most in asked)
-    steps = path.steps or round(1.0 / warmup.tuning.step_size)
+    steps = path.steps or 2 * round(path.length / warmup.tuning.step_size / 2)
     assert warmup.tuning.lengths == (steps, steps)
     # The step size is tuned, and with it the number of steps of a length.
     assert (len(set(asked)) > 1) == (path.steps is None)
+
+
+def test_two_steps_go_no_further_than_the_length() -> None:
+    """On a Gaussian, twice the step size of the target is more than half a period."""
+    warmup = new_warmup(200, path=PathLength(None, 0.3))
+    drive_paths(warmup)
+    assert warmup.dual_averaging is not None
+    assert warmup.dual_averaging.average > 0.15
+    warmup.finish()
+    assert (warmup.tuning.step_size, warmup.tuning.lengths) == (0.15, (2, 2))
 
 
 def test_transitions_a_draw_follow_from_the_path_found() -> None:

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 
+import pymc_deer.group_tables_jax  # noqa: F401
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.placement import OneDevice
 from pymc_deer.backends.request import Tuning

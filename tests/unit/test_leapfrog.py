@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 from pymc_deer import leapfrog
 from pymc_deer.gradient_first import GradientFirst
 from pymc_deer.leapfrog import Path, Phase, Tangent
+from pymc_deer.reference import kick_shares
 
 SIZE = 3
 LENGTHS = np.array([1, 4, 3, 7, 2])
@@ -43,10 +44,11 @@ def gradient(z: np.ndarray) -> np.ndarray:
 
 
 def plain(z: np.ndarray, momentum: np.ndarray, step_size: float, n: int) -> tuple:
-    for _ in range(n):
-        momentum = momentum + step_size / 2 * gradient(z)
+    first, *kicks = step_size * kick_shares(n, step_size)
+    momentum = momentum + first * gradient(z)
+    for kick in kicks:
         z = z + step_size * momentum
-        momentum = momentum + step_size / 2 * gradient(z)
+        momentum = momentum + kick * gradient(z)
     return z, momentum
 
 
@@ -99,7 +101,17 @@ def test_a_path_of_one_step_is_the_inlined_step(batch: bool) -> None:
         assert_allclose(one, other, rtol=1e-12)
 
 
-def test_paths_are_reversible() -> None:
+@pytest.mark.parametrize("n", [2, 4, 256])
+def test_kicks_of_an_even_number_of_steps_are_a_palindrome(n: int) -> None:
+    for step_size in (1e-3, 0.5, 1.0, 1.9):
+        kicks = kick_shares(n, step_size)
+        assert_allclose(kicks, kicks[::-1])
+        assert kicks.sum() == pytest.approx(n)
+    assert_allclose(kick_shares(n, 1.9)[1:-1], 1.0)
+    assert kick_shares(n, 1.0)[0] == pytest.approx(2 * 0.21178, abs=1e-5)
+
+
+def check_reversible() -> None:
     z, momentum = starts()
     nothing = np.zeros((len(LENGTHS), 1, SIZE))
     move = compiled(batch=True)
@@ -108,6 +120,43 @@ def test_paths_are_reversible() -> None:
     back, again, *_ = move(there, -turned, STEP_SIZES, LENGTHS, nothing)
     assert_allclose(back, z, atol=1e-10)
     assert_allclose(again, -momentum, atol=1e-10)
+
+
+def test_paths_are_reversible() -> None:
+    check_reversible()
+
+
+def test_a_share_of_all_steps_alike_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = leapfrog._step
+
+    def mutant(density, tangent, step_size, moves, z, momentum, dlogp, share, *directions):
+        moved = original(density, tangent, step_size, moves, z, momentum, dlogp, share, *directions)
+        moved[3] = share
+        return moved
+
+    monkeypatch.setattr(leapfrog, "_step", mutant)
+    with pytest.raises(AssertionError):
+        check_reversible()
+
+
+def energy_error(n: int, step_size: float) -> float:
+    """Largest relative change of a harmonic oscillator's energy along a path, over its phases."""
+    angles = np.linspace(0, np.pi, 64)
+    start = z, momentum = np.cos(angles), np.sin(angles)
+    first, *kicks = step_size * kick_shares(n, step_size)
+    momentum = momentum - first * z
+    for kick in kicks:
+        z = z + step_size * momentum
+        momentum = momentum - kick * z
+    return float(np.abs(z**2 + momentum**2 - sum(part**2 for part in start)).max())
+
+
+@pytest.mark.parametrize(("step_size", "share"), [(0.05, 1e-3), (0.3, 0.02), (0.6, 0.06), (1, 0.1)])
+def test_pairs_of_steps_keep_the_energy_of_a_gaussian(step_size: float, share: float) -> None:
+    """Beside leapfrog's steps, whose energy returns at some lengths: the largest of several."""
+    pairs = max(energy_error(n, step_size) for n in range(2, 40, 2))
+    alone = max(energy_error(n, step_size) for n in range(1, 40, 2))
+    assert pairs < share * alone
 
 
 def differences(z: np.ndarray, momentum: np.ndarray, step_size: float, n: int) -> np.ndarray:
@@ -142,8 +191,8 @@ def test_a_tangent_without_one_of_its_updates_is_caught(
 ) -> None:
     original = leapfrog._step_tangent
 
-    def mutant(hvp, z, directions, momentum, kick, step_size):
-        moved = original(hvp, z, directions, momentum, kick, step_size)
+    def mutant(hvp, z, directions, momentum, kick, *sizes):
+        moved = original(hvp, z, directions, momentum, kick, *sizes)
         moved[entry] = (directions, momentum, kick)[entry]
         return moved
 

@@ -15,9 +15,9 @@ def test_a_number_of_steps_stays_what_it_is(step_size: float, learning: bool) ->
 
 @pytest.mark.parametrize("learning", [False, True])
 @pytest.mark.parametrize(
-    ("step_size", "steps"), [(0.3, 5), (0.28, 5), (0.26, 6), (1.4, 1), (9.0, 1), (1e-9, MAX_STEPS)]
+    ("step_size", "steps"), [(0.3, 4), (0.28, 6), (0.26, 6), (1.4, 2), (9.0, 2), (1e-9, MAX_STEPS)]
 )
-def test_a_given_length_is_divided_by_the_step_size(
+def test_a_given_length_is_the_nearest_even_number_of_steps(
     step_size: float, steps: int, learning: bool
 ) -> None:
     path = PathLength(None, 1.5)
@@ -25,13 +25,13 @@ def test_a_given_length_is_divided_by_the_step_size(
 
 
 @pytest.mark.parametrize("length", [FIRST_LENGTH, 0.4, 6.0])
-def test_learning_tries_all_lengths_up_to_twice_the_best_known(length: float) -> None:
+def test_learning_tries_all_even_numbers_up_to_twice_the_best_known(length: float) -> None:
     path = PathLength(None, length, adapts=True)
-    best = round(length / 0.1)
-    assert path.lengths(0.1, learning=True) == (1, round(2 * length / 0.1))
+    best, twice = (2 * round(factor * length / 0.2) for factor in (1, 2))
+    assert path.lengths(0.1, learning=True) == (2, twice)
     assert path.lengths(0.1, learning=False) == (best, best)
-    assert path.lengths(1e-9, learning=True) == (1, MAX_STEPS)
-    assert path.lengths(100.0, learning=True) == (1, 1)
+    assert path.lengths(1e-9, learning=True) == (2, MAX_STEPS)
+    assert path.lengths(100.0, learning=True) == (2, 2)
 
 
 def test_first_length_takes_a_normal_to_an_independent_point() -> None:

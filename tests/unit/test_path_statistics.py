@@ -80,6 +80,21 @@ def test_the_best_length_is_found(frequencies: np.ndarray, longest: float) -> No
     assert np.mean(times) == pytest.approx(1.0, abs=0.2)
 
 
+def test_paths_below_the_shortest_are_no_cheaper() -> None:
+    """Where all lengths take as many gradients, that with the fewest transitions is the best."""
+    frequencies = np.full(4, 0.7)
+    lengths = np.linspace(0.2, np.pi, 400)
+    least = min(exact_time(t, frequencies) for t in lengths)
+    for seed in range(4):
+        statistics = seen(rotations(frequencies, np.pi, seed=seed))
+        free, alike = statistics.best(), statistics.best(np.pi)
+        assert free is not None
+        assert alike is not None
+        assert alike[0] >= free[0]
+        assert exact_time(alike[0], frequencies) < 1.6 * least
+        assert statistics.best(0.1) == free
+
+
 def test_a_few_slow_coordinates_among_many_decide() -> None:
     frequencies = np.append(np.ones(1000), np.full(8, 0.25))
     found = [seen(rotations(frequencies, 4 * np.pi, seed=seed)).best() for seed in range(3)]
