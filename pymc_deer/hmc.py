@@ -22,11 +22,13 @@ class DeerHMC(DeerStep):
     vars
         Variables to sample; all continuous ones of the model by default.
     n_leapfrog
-        Leapfrog steps of a transition; 1 is MALA. ``"auto"``: warm-up takes transitions of random
-        numbers of steps, and the draws that number with the most effective draws per gradient.
+        Leapfrog steps of a transition; 1 is MALA. An even number is taken in pairs, two-stage steps
+        (Blanes, Casas and Sanz-Serna 2014), which keep the energy better. ``"auto"``: warm-up takes
+        transitions of random even numbers of steps, and the draws that number with the most
+        effective draws per gradient.
     path_length
-        In place of `n_leapfrog`: number of steps times step size, in whitened units; pi / 2 takes a
-        whitened normal to an independent point. None by default.
+        In place of `n_leapfrog`: number of steps, an even one, times step size, in whitened units;
+        pi / 2 takes a whitened normal to an independent point. None by default.
     model, rng, initial_point, compile_kwargs, blocked
         As in :class:`DeerMALA`.
     **options
@@ -47,6 +49,8 @@ class DeerHMC(DeerStep):
     References
     ----------
     Neal (2011), "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Carlo, chapter 5.
+    Blanes, Casas and Sanz-Serna (2014), "Numerical integrators for the hybrid Monte Carlo method",
+    SIAM Journal on Scientific Computing 36(4).
 
     Examples
     --------

@@ -33,9 +33,12 @@ class PathLength:
         """The step size to take where one is tuned: no two steps go further than the length.
 
         On a posterior close to a Gaussian, twice the step size of the acceptance rate aimed at can
-        be more than half a period.
+        be more than half a period. A length that warm-up has found to be shorter than the first one
+        is no reason to go less far by two steps, which take as many gradients however short.
         """
-        return tuned if self.steps is not None else min(tuned, self.length / 2)
+        if self.steps is not None:
+            return tuned
+        return min(tuned, (max(self.length, FIRST_LENGTH) if self.adapts else self.length) / 2)
 
     def lengths(self, step_size: float, *, learning: bool) -> tuple[int, int]:
         """Fewest and most steps to take, at the given step size: every second number as often.

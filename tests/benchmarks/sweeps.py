@@ -43,15 +43,15 @@ CASES = [
 ]
 HMC_CASES = [
     # model, step size, leapfrog steps, rule, curvature
-    (correlated_logistic, 0.63, 3, "preconditioned", 1.0),
-    (correlated_logistic, 0.63, 3, "secant", 1.5),
-    (correlated_logistic, 0.63, 3, "stochastic", 1.0),
-    (eight_schools, 0.6, 3, "preconditioned", 1.5),
-    (eight_schools, 0.6, 3, "secant", 1.5),
-    (eight_schools, 0.6, 3, "stochastic", 1.5),
-    (eight_schools, 0.35, 5, "secant", 1.5),
-    (radon, 0.44, 4, "preconditioned", 1.5),
-    (radon, 0.44, 4, "secant", 1.5),
+    (correlated_logistic, 0.85, 2, "preconditioned", 1.0),
+    (correlated_logistic, 0.85, 2, "secant", 1.5),
+    (correlated_logistic, 0.85, 2, "stochastic", 1.0),
+    (eight_schools, 0.7, 2, "preconditioned", 1.5),
+    (eight_schools, 0.7, 2, "secant", 1.5),
+    (eight_schools, 0.7, 2, "stochastic", 1.5),
+    (eight_schools, 0.41, 4, "secant", 1.5),
+    (radon, 0.53, 4, "preconditioned", 1.5),
+    (radon, 0.53, 4, "secant", 1.5),
 ]
 """Not ``stochastic`` on radon, which commits hardly more than a transition a sweep: eight tapes
 take more than half an hour."""

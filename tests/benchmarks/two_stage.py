@@ -22,7 +22,19 @@ from tests.benchmarks.divergences import QUIET
 from tests.benchmarks.figures import quality, scalars
 from tests.benchmarks.measure import take_no_options, write
 
-MODELS = ("eight_schools", "german_credit", "breast_cancer", "radon", "stochastic_volatility")
+
+def normals() -> pm.Model:
+    """Ten thousand standard normals."""
+    with pm.Model() as model:
+        pm.Normal("x", shape=10_000)
+    return model
+
+
+_CASES = ("eight_schools", "german_credit", "breast_cancer", "radon", "stochastic_volatility")
+MODELS: dict[str, Callable[[], pm.Model]] = {
+    **{name: CASES[name].build for name in _CASES},
+    "normals_10k": normals,
+}
 RUNS = 5
 
 
@@ -51,8 +63,8 @@ def run(model: pm.Model, seed: int) -> tuple[float, float, float, float]:
 
 def rows() -> Iterator[dict[str, object]]:
     """A row for each model and share."""
-    for name in MODELS:
-        model = CASES[name].build()
+    for name, build in MODELS.items():
+        model = build()
         for share, first_share in SHARES.items():
             with (
                 patch.object(leapfrog, "first_share", first_share),
