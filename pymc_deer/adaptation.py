@@ -273,7 +273,8 @@ class Warmup:
     def _shortest_path(self) -> float:
         """Two steps, by the step size that the draws would have."""
         averaging = self.dual_averaging
-        return 2 * (self.tuning.step_size if averaging is None else averaging.average)
+        step_size = self.tuning.step_size if averaging is None else averaging.average
+        return min(2 * step_size, FIRST_LENGTH)
 
     def _least_length(self, n_transitions: int) -> float:
         """What a window of so many transitions, of all chains, may shorten paths to.

@@ -116,7 +116,8 @@ class PathStatistics:
         Parameters
         ----------
         shortest
-            Length below which paths take no fewer gradients.
+            Length below which paths take no fewer gradients, so that none is taken: in units of the
+            coordinates' median standard deviation.
 
         Returns
         -------
@@ -130,11 +131,14 @@ class PathStatistics:
         seen, variance = _LENGTHS[enough], self.variance
         moves = np.array([self.moves[:, near].sum(axis=1) for near in _NEAR[enough]])
         times = _times(moves / counts[enough, :, None], variance)
+        lengths = seen / np.median(np.sqrt(variance[: len(variance) // 2]))
         ends = _SMOOTHING // 2
-        padded = np.pad(1 / (times * np.maximum(seen, shortest)), ends, mode="edge")
-        chosen = np.argmax(np.convolve(padded, np.ones(_SMOOTHING), mode="valid"))
-        deviations = np.sqrt(variance[: len(variance) // 2])
-        return float(seen[chosen] / np.median(deviations)), float(times[chosen])
+        padded = np.pad(1 / (times * np.maximum(lengths, shortest)), ends, mode="edge")
+        rates = np.convolve(padded, np.ones(_SMOOTHING), mode="valid")
+        # The longest one that was seen, where none was long enough.
+        rates[:-1] *= lengths[:-1] >= shortest
+        chosen = np.argmax(rates)
+        return float(lengths[chosen]), float(times[chosen])
 
 
 def _add_by_cell(

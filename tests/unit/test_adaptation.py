@@ -294,7 +294,7 @@ def test_windows_that_have_seen_little_do_not_shorten_paths() -> None:
 
 
 def test_the_last_window_may_shorten_paths_whatever_it_has_seen() -> None:
-    lengths = lengths_of_windows(new_warmup(60, path=ADAPTIVE, step_size=0.6))
+    lengths = lengths_of_windows(new_warmup(60, path=ADAPTIVE, step_size=0.25))
     assert len(lengths) > 1
     assert (lengths[:-1] >= FIRST_LENGTH).all()
     assert lengths[-1] < 0.7 * FIRST_LENGTH

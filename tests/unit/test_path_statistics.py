@@ -80,19 +80,20 @@ def test_the_best_length_is_found(frequencies: np.ndarray, longest: float) -> No
     assert np.mean(times) == pytest.approx(1.0, abs=0.2)
 
 
-def test_paths_below_the_shortest_are_no_cheaper() -> None:
-    """Where all lengths take as many gradients, that with the fewest transitions is the best."""
-    frequencies = np.full(4, 0.7)
-    lengths = np.linspace(0.2, np.pi, 400)
-    least = min(exact_time(t, frequencies) for t in lengths)
-    for seed in range(4):
-        statistics = seen(rotations(frequencies, np.pi, seed=seed))
-        free, alike = statistics.best(), statistics.best(np.pi)
-        assert free is not None
-        assert alike is not None
-        assert alike[0] >= free[0]
-        assert exact_time(alike[0], frequencies) < 1.6 * least
-        assert statistics.best(0.1) == free
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_no_path_is_below_the_shortest(scale: float) -> None:
+    """It is in units of the next whitening, and others are the longest that was seen at most."""
+    frequencies, longest = np.full(4, 1 / scale), np.pi * scale
+    statistics = seen(rotations(frequencies, longest, scales=scale))
+    free, found, beyond = (statistics.best(shortest) for shortest in (0.1, 2.4, 100.0))
+    assert statistics.best() == free
+    assert free is not None
+    assert found is not None
+    assert beyond is not None
+    assert free[0] < 2.3
+    assert 2.4 <= found[0] < 2.8
+    assert found[1] == pytest.approx(exact_time(found[0], np.ones(4)), rel=0.3)
+    assert 3.0 < beyond[0] < 4.6
 
 
 def test_a_few_slow_coordinates_among_many_decide() -> None:
