@@ -2,10 +2,10 @@
 
 After DeerHMC's own warm-up, chains of fixed metric with several average numbers of leapfrog steps
 and three ways to vary them: all the same, uniform on the even numbers up to 2 L - 2, or the same
-with step sizes that vary by 20 per cent either way; the step size is set for acceptance 0.8 each time. Columns are
-effective draws per 1000 gradients: bulk, tail, and bulk of the squares, the least of all
-coordinates. Beside them, what two criteria pick from as many transitions as the last window of
-warm-up has: ours, and the ChEES criterion per gradient (Hoffman, Radul and Sountsov 2021).
+with step sizes that vary by 20 per cent either way; the step size is set for acceptance 0.8 each
+time. Columns are effective draws per 1000 gradients: bulk, tail, and bulk of the squares, the least
+of all coordinates. Beside them, what two criteria pick from as many transitions as the last window
+of warm-up has: ours, and the ChEES criterion per gradient (Hoffman, Radul and Sountsov 2021).
 """
 
 import argparse
