@@ -4,7 +4,7 @@ The oracle of the tests. It shares no code with the compiled path, and nothing e
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,19 +31,25 @@ def kick_shares(n_leapfrog: int, step_size: float) -> np.ndarray:
         share = min(0.5, (3 - 5**0.5) / 2 + 0.0336 * step_size**2 + 0.008 * step_size**4)
     kicks = np.full(n_leapfrog + 1, 2 * share)
     kicks[1::2] = 2 * (1 - share)
-    kicks[[0, -1]] = share if n_leapfrog % 2 == 0 else 0.5
+    kicks[[0, -1]] /= 2
     return kicks
 
 
-def _gaussian_factor(n_leapfrog: int, step_size: float, curvature: float) -> float:
-    """What a path multiplies a Gaussian's mean by, of that curvature: the first number of it."""
-    z, momentum = 1.0, 0.0
-    kicks = step_size * curvature * kick_shares(n_leapfrog, step_size)
-    momentum -= kicks[0] * z
-    for kick in kicks[1:]:
-        z += step_size * momentum
-        momentum -= kick * z
-    return z
+def flow(
+    gradient: Callable[[Any], Any], z: Any, momentum: Any, step_size: float, n_leapfrog: int
+) -> tuple[Any, Any]:
+    """Position and momentum at the end of a path: arrays of one shape, or numbers."""
+    first, *kicks = step_size * kick_shares(n_leapfrog, step_size)
+    momentum = momentum + first * gradient(z)
+    for kick in kicks:
+        z = z + step_size * momentum
+        momentum = momentum + kick * gradient(z)
+    return z, momentum
+
+
+def gaussian_factor(step_size: float, curvature: float, n_leapfrog: int) -> float:
+    """Where a path that starts at 1 at rest ends, on a Gaussian of that curvature."""
+    return flow(lambda z: -curvature * z, 1.0, 0.0, step_size, n_leapfrog)[0]
 
 
 def transition(
@@ -55,18 +61,18 @@ def transition(
     n_leapfrog: int = 1,
 ) -> Step:
     """One transition of `n_leapfrog` leapfrog steps and a Metropolis test."""
-    logp_start, gradient = density(z)
-    position, momentum, path = z, xi, []
-    logp, kicks = logp_start, step_size * kick_shares(n_leapfrog, step_size)
-    momentum = momentum + kicks[0] * gradient
-    for kick in kicks[1:]:
+    path, logps = [], []
+
+    def gradient(position: np.ndarray) -> np.ndarray:
+        logp, dlogp = density(position)
         path.append(position)
-        position = position + step_size * momentum
-        logp, gradient = density(position)
-        momentum = momentum + kick * gradient
-    log_alpha = logp - 0.5 * momentum @ momentum - logp_start + 0.5 * xi @ xi
+        logps.append(logp)
+        return dlogp
+
+    position, momentum = flow(gradient, z, xi, step_size, n_leapfrog)
+    log_alpha = logps[-1] - 0.5 * momentum @ momentum - logps[0] + 0.5 * xi @ xi
     accepted = bool(np.isfinite(log_alpha) and log_alpha > log_u)
-    return Step(position if accepted else z, float(log_alpha), accepted, path)
+    return Step(position if accepted else z, float(log_alpha), accepted, path[:-1])
 
 
 def sequential(
@@ -106,7 +112,7 @@ def windowed(
     n = len(xi)
     states = np.empty_like(xi)
     sizes, lengths = (np.broadcast_to(a, n) for a in (step_size, n_leapfrog))
-    moved = [_gaussian_factor(*path, curvature) for path in zip(lengths, sizes, strict=True)]
+    moved = [gaussian_factor(e, curvature, steps) for e, steps in zip(sizes, lengths, strict=True)]
     guess = np.tile(start, (min(window, n), 1))
     done = sweeps = 0
     while done < n:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
-from pytensor.tensor.basic import Alloc
 from pytensor.tensor.math import Sum
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 
+from pymc_deer.logistic import underlying_constant
 from pymc_deer.typing import Tensor
 
 _FEWER = 2
@@ -74,5 +74,5 @@ def _sum_of_sums(fgraph: Any, node: Any) -> list[Any] | None:
 
 def _are_nothing(start: Any) -> bool:
     """Whether these are zeros."""
-    value = start.owner.inputs[0] if start.owner and isinstance(start.owner.op, Alloc) else start
-    return isinstance(value, Constant) and not np.any(value.data)
+    value = underlying_constant(start)
+    return value is not None and not np.any(value)

@@ -149,8 +149,8 @@ class WarmupWindow:
     def best_path(self, shortest: float = 0.0) -> tuple[float, float] | None:
         """The best path length, and transitions for an independent draw; None if not known.
 
-        Paths below the shortest take as many gradients.
-        The slower of what single transitions show and what batch means do.
+        None is below the shortest, unless no longer one was seen. The time is the slower of what
+        single transitions show and what batch means do.
         """
         found, slow = self.paths and self.paths.best(shortest), self.autocorrelation_time()
         if found is None or slow is None:

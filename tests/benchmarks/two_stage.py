@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 
 import pymc_deer
 from pymc_deer import jacobian, leapfrog
@@ -40,7 +41,7 @@ RUNS = 5
 
 def always(share: float) -> Callable[[Path], Tensor]:
     """The same share in all paths."""
-    return lambda path: path.step_size * 0 + share
+    return lambda path: pt.full_like(path.step_size, share)
 
 
 SHARES = {"half": always(0.5), "0.4236": always(0.4236), "by step size": leapfrog.first_share}

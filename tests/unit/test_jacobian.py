@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from pymc_deer.jacobian import accepted_jacobian, preconditioned_jacobian, secant_curvature
 from pymc_deer.leapfrog import Path
-from pymc_deer.reference import kick_shares
+from pymc_deer.reference import gaussian_factor
 
 CURVATURES = np.array([0.1, 0.9, 1.6, 5.0])
 
@@ -46,23 +46,12 @@ def test_the_bound_stands_in_where_nothing_is_seen() -> None:
 @pytest.mark.parametrize("n_leapfrog", [1, 2, 4, 5])
 def test_the_scalar_rule_is_the_jacobian_of_a_gaussian(n_leapfrog: int) -> None:
     step_size, curvature = 0.2, 1.4
-    z = turned(step_size, curvature, n_leapfrog)
+    z = gaussian_factor(step_size, curvature, n_leapfrog)
     steps, bound = pt.constant(step_size), pt.constant(curvature)
     found = preconditioned_jacobian(Path(steps, pt.constant(n_leapfrog)), bound)
     assert found.eval() == pytest.approx(z, rel=1e-6)
     if n_leapfrog == 1:
         assert preconditioned_jacobian(Path(steps), bound).eval() == pytest.approx(z, rel=1e-6)
-
-
-def turned(step_size: float, curvature: float, n_leapfrog: int) -> float:
-    """Where a path on a Gaussian that starts at 1 at rest ends."""
-    z, momentum = 1.0, 0.0
-    first, *kicks = step_size * curvature * kick_shares(n_leapfrog, step_size)
-    momentum -= first * z
-    for kick in kicks:
-        z += step_size * momentum
-        momentum -= kick * z
-    return z
 
 
 def scalar_rule(step_size: float, curvature: float, n_leapfrog: int) -> float:
@@ -74,14 +63,14 @@ def test_the_scalar_rule_is_clipped_between_turning_round_and_standing_still() -
     # An angle of pi / 3 a step: cos(pi) is negative, and after a period z is back.
     assert scalar_rule(1.0, 1.0, 3) == 0
     assert scalar_rule(1.0, 1.0, 7) == pytest.approx(0.5)
-    assert turned(1.0, 1.0, 2) < 0
+    assert gaussian_factor(1.0, 1.0, 2) < 0
     assert scalar_rule(1.0, 1.0, 2) == 0
-    assert turned(1.0, 1.0, 6) == pytest.approx(scalar_rule(1.0, 1.0, 6))
+    assert gaussian_factor(1.0, 1.0, 6) == pytest.approx(scalar_rule(1.0, 1.0, 6))
 
 
 @pytest.mark.parametrize("n_leapfrog", [1, 3, 5])
 def test_steps_of_more_than_a_quarter_turn_are_seen(n_leapfrog: int) -> None:
-    expected = turned(1.6, 1.0, n_leapfrog)
+    expected = gaussian_factor(1.6, 1.0, n_leapfrog)
     assert scalar_rule(1.6, 1.0, n_leapfrog) == pytest.approx(max(expected, 0), abs=1e-12)
 
 
@@ -97,7 +86,7 @@ def test_each_transition_of_a_window_has_its_own_path() -> None:
     path = Path(pt.constant(sizes[:, None]), pt.constant(lengths[:, None]))
     found = preconditioned_jacobian(path, pt.constant(curvature)).eval()
     paths = list(zip(sizes, lengths, strict=True))
-    expected = np.array([[turned(size, c, n) for c in curvature] for size, n in paths])
+    expected = np.array([[gaussian_factor(size, c, n) for c in curvature] for size, n in paths])
     assert (expected > 0).all()
     assert_allclose(found, expected)
 
