@@ -6,13 +6,14 @@ from the tape alone, never from timings.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import exp, isfinite, log, sqrt
+from math import isfinite
 
 import numpy as np
 
 from pymc_deer.acceptance import TargetAccept, acceptance_rates
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.dual_averaging import DualAveraging
 from pymc_deer.duplicate import duplicate
 from pymc_deer.memory import affordable_rows
 from pymc_deer.metric import Metric, MetricKind, identity_metric
@@ -35,51 +36,10 @@ _ENOUGH_TRANSITIONS = 1000
 _ENOUGH_FOR_DIVERGENCES = 500
 """Transitions of all chains from which a window's metric is good enough for those to count."""
 
+_CERTAIN = 1.5
+"""Times of the few transitions behind the last metric may be too short by as much."""
+
 _DEFAULT_STEP_SIZE = 0.5
-
-
-@dataclass
-class DualAveraging:
-    """Nesterov's dual averaging of the log step size (Hoffman and Gelman 2014, section 3.2.1).
-
-    One update sees the mean acceptance of a whole stretch, not the noise of a single transition.
-    The constants make its gain at most 1.1 on the log step size: acceptance falls by about 0.9
-    per unit of it near the target, so that the usual constants (gamma = 0.05) would overshoot.
-    """
-
-    target: float
-    log_centre: float
-    gamma: float = 0.2
-    t0: float = 5.0
-    kappa: float = 0.75
-    count: int = 0
-    error: float = 0.0
-    log_average: float = 0.0
-
-    @classmethod
-    def at(cls, step_size: float, target: float) -> "DualAveraging":
-        return cls(target, log(step_size), log_average=log(step_size))
-
-    @property
-    def current(self) -> float:
-        """Step size to try next."""
-        return exp(self._log_current)
-
-    @property
-    def _log_current(self) -> float:
-        return self.log_centre - sqrt(self.count) / self.gamma * self.error
-
-    @property
-    def average(self) -> float:
-        """Step size to keep."""
-        return exp(self.log_average)
-
-    def update(self, acceptance_rate: float) -> None:
-        self.count += 1
-        weight = 1.0 / (self.count + self.t0)
-        self.error += weight * (self.target - acceptance_rate - self.error)
-        share = self.count**-self.kappa
-        self.log_average += share * (self._log_current - self.log_average)
 
 
 @dataclass(frozen=True)
@@ -133,12 +93,15 @@ def warmup_schedule(n_draws: int, steps_per_draw: int) -> list[Stretch]:
 
 @dataclass(frozen=True)
 class Learned:
-    """What a window of warm-up teaches: the same for all chains that learn together."""
+    """What a window of warm-up teaches, as in :class:`Warmup`: the same for all chains that learn
+    together.
+    """
 
     metric: Metric
     path: PathLength
     target: TargetAccept
     steps_per_draw: int
+    times: tuple[float, float] | None
 
 
 @dataclass
@@ -161,6 +124,9 @@ class Warmup:
         How many leapfrog steps a transition takes.
     target
         The acceptance rate to tune the step size to.
+    times
+        Transitions for an independent draw with the metric before this one, by all that its window
+        has shown and by single transitions alone; None where no path length was looked for.
     finished
         Whether the tuned values are fixed.
     window
@@ -178,6 +144,7 @@ class Warmup:
     white: float
     path: PathLength
     target: TargetAccept
+    times: tuple[float, float] | None = None
     finished: bool = False
     done: int = 0
     position: int = 0
@@ -231,6 +198,8 @@ class Warmup:
 
     def extended_window(self, trajectories: Sequence[Trajectory]) -> WarmupWindow:
         """The window behind a solved stretch of each chain that learns together."""
+        if not self.stretch.explores and self.path.adapts:
+            return self.window.with_paths(trajectories)
         if not self.stretch.learns_metric:
             return self.window
         batch = -(-self.stretch.n_draws * self.steps_per_draw // _BATCHES_PER_STRETCH)
@@ -250,13 +219,18 @@ class Warmup:
 
     def learn(self) -> Learned | None:
         """What the window teaches if it ends here and has seen anything."""
+        if self.done == len(self.schedule) - 1 and not self.stretch.explores:
+            steps = self._steps_with_last_metric()
+            return Learned(self.tuning.metric, self.path, self.target, steps, self.times)
         if not self.stretch.ends_window or self.window.moments is None:
             return None
         apart, n_seen = self.window.has_chains_apart, self.window.n_seen
         window = self.window if apart else self.window.as_one_chain()
         time, path, old = window.autocorrelation_time(), self.path, self.tuning.metric
+        times = None
         if path.adapts and (found := window.best_path(self._shortest_path)):
-            length, time = found
+            length, time, single = found
+            times = time, single
             path = replace(path, length=max(length, self._least_length(n_seen)))
         steps = self.tuned_steps_per_draw
         if self.adapts_steps and time is not None and isfinite(time):
@@ -267,7 +241,22 @@ class Warmup:
         if self.dual_averaging is not None and n_seen >= _ENOUGH_FOR_DIVERGENCES:
             target = target.behind(self.window.n_unstable, n_seen / steps)
         metric = window.estimate(old, self.white) if self.adapts_metric else old
-        return Learned(metric, path, target, steps)
+        return Learned(metric, path, target, steps, times)
+
+    def _steps_with_last_metric(self) -> int:
+        """Transitions for a recorded draw, from what single ones show behind the last metric.
+
+        Those of the window before were seen with the metric before it, which in a short warm-up is
+        much the worse one. Batches are too short here to show what only they do: times are taken
+        to be shorter, never longer, by as much as single transitions say for certain.
+        """
+        single = self.window.paths and self.window.paths.as_one_chain().time
+        if not self.adapts_steps or self.times is None or single is None:
+            return self.tuned_steps_per_draw
+        time, before = self.times
+        time *= _CERTAIN * single / before
+        steps = steps_per_draw(time * self.thinning, len(self.tuning.metric.mu))
+        return min(steps, self.tuned_steps_per_draw)
 
     @property
     def _shortest_path(self) -> float:
@@ -293,9 +282,10 @@ class Warmup:
         """To the next stretch, with what a window has taught if one has ended."""
         if learned is not None:
             self.path, self.tuned_steps_per_draw = learned.path, learned.steps_per_draw
+            changed = self.adapts_metric and self.stretch.ends_window
+            changed = changed or learned.target != self.target
             self.tuning = duplicate(self.tuning, metric=learned.metric)
-            changed = self.adapts_metric or learned.target != self.target
-            self.target = learned.target
+            self.target, self.times = learned.target, learned.times
             if changed and self.dual_averaging is not None:
                 self.begin_at(self.dual_averaging.average)
             self.window = WarmupWindow()

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from pymc_deer.acceptance import TargetAccept
-from pymc_deer.adaptation import DualAveraging, Stretch, Warmup
+from pymc_deer.adaptation import Stretch, Warmup
 from pymc_deer.attributes import phase_attrs, tuned_attrs
 from pymc_deer.backends.request import Tuning
 from pymc_deer.calibration import Calibration
 from pymc_deer.chain import ChainRecord
+from pymc_deer.dual_averaging import DualAveraging
 from pymc_deer.fingerprint import Fingerprint
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import Moments
@@ -29,7 +30,7 @@ from pymc_deer.warmup_window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 6
+_FORMAT = 7
 """To be raised when what is stored changes its meaning or its fields."""
 
 

@@ -110,6 +110,15 @@ class PathStatistics:
         variance = squares - np.mean((self.sums / self.n) ** 2, axis=0)
         return np.maximum(variance, np.finfo(float).tiny)
 
+    @property
+    def time(self) -> float | None:
+        """Transitions for an independent draw, whatever their lengths; None of too few."""
+        counts = self.counts.sum(axis=1)
+        if counts.min() < _FEWEST:
+            return None
+        moves = self.moves.sum(axis=1) / counts[:, None]
+        return float(_times(moves[None], self.variance)[0])
+
     def best(self, shortest: float = 0.0) -> tuple[float, float] | None:
         """The path length with the most effective draws per gradient.
 

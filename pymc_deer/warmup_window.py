@@ -146,18 +146,21 @@ class WarmupWindow:
         means, variance = self._of_chains, watched(self.moments.z_variance)
         return autocorrelation_time(means, self.moments.count / means[..., 0].size, variance)
 
-    def best_path(self, shortest: float = 0.0) -> tuple[float, float] | None:
+    def best_path(self, shortest: float = 0.0) -> tuple[float, float, float] | None:
         """The best path length, and transitions for an independent draw; None if not known.
 
-        None is below the shortest, unless no longer one was seen. The time is the slower of what
-        single transitions show and what batch means do.
+        None is below the shortest, unless no longer one was seen. The first time is the slower of
+        what batch means show and of the second one, which is what single transitions do.
         """
         found, slow = self.paths and self.paths.best(shortest), self.autocorrelation_time()
-        if found is None or slow is None:
-            return found
-        length, time = found
+        if found is None:
+            return None
+        length, single = found
+        if slow is None:
+            return length, single, single
         n_batches, n_chains, size = self._of_chains.shape
-        return length, max(time, slow / largest_of_noisy((n_batches - 1) * n_chains, size))
+        slow /= largest_of_noisy((n_batches - 1) * n_chains, size)
+        return length, max(single, slow), single
 
 
 def _pieces(trajectories: Sequence[Trajectory]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -8,13 +8,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer.acceptance import TargetAccept
 from pymc_deer.adaptation import (
-    DualAveraging,
     Warmup,
     observe,
     start_warmup,
     steps_per_draw,
     warmup_schedule,
 )
+from pymc_deer.dual_averaging import DualAveraging
 from pymc_deer.metric import Metric, identity_metric
 from pymc_deer.path_length import FIRST_LENGTH, PathLength
 from pymc_deer.warmup_window import WarmupWindow
@@ -349,6 +349,45 @@ def test_transitions_a_draw_follow_from_the_path_found() -> None:
 
 
 ADAPTIVE_TARGET = TargetAccept(0.8, adapts=True)
+
+
+@pytest.mark.parametrize(
+    ("learning", "last", "bounds"),
+    [(0.9, 0.9, (15, 30)), (0.9, 0.0, (1, 2)), (0.9, 0.8, (8, 16)), (0.0, 0.9, (1, 1))],
+    ids=["as slow", "fast", "faster", "slower"],
+)
+@pytest.mark.parametrize("n_chains", [1, 3])
+def test_a_better_last_metric_thins_less(
+    learning: float, last: float, bounds: tuple[int, int], n_chains: int
+) -> None:
+    """Never more: batches are too short behind it."""
+    warmups = [new_warmup(2000, path=ADAPTIVE, thinning=1.0) for _ in range(n_chains)]
+    rng, state = np.random.default_rng(1), np.zeros((n_chains, SIZE))
+    while n := warmups[0].draws_to_boundary:
+        moves, rho = [], learning if warmups[0].stretch.explores else last
+        for i, warmup in enumerate(warmups):
+            tuning, rows = warmup.tuning, n * warmup.steps_per_draw
+            x = np.empty((rows, SIZE))
+            for t in range(rows):
+                state[i] = rho * state[i] + np.sqrt(1 - rho**2) * rng.normal(size=SIZE)
+                x[t] = SPREAD * state[i]
+            scales = tuning.metric.factor
+            steps = np.full(rows, tuning.lengths[1])
+            sizes, log_alpha = np.full(rows, tuning.step_size), np.full(rows, -tuning.step_size)
+            z = (x - tuning.metric.mu) / scales
+            moves.append(trajectory(z, -x / SPREAD**2 * scales, log_alpha, steps, sizes))
+        observe(warmups, moves, n)
+    for warmup in warmups:
+        warmup.finish()
+        assert bounds[0] <= warmup.steps_per_draw <= bounds[1]
+
+
+def test_the_last_window_leaves_the_average_step_size_alone() -> None:
+    """It has the metric and the acceptance rate that were there before."""
+    warmup = new_warmup(400, path=ADAPTIVE, jitter=0.2)
+    drive_paths(warmup)
+    assert warmup.dual_averaging is not None
+    assert warmup.dual_averaging.count == sum(not s.explores for s in warmup.schedule) > 1
 
 
 def test_divergences_raise_the_acceptance_rate() -> None:

@@ -1,0 +1,48 @@
+"""A step size that is accepted as often as wanted, from what was accepted so far."""
+
+from dataclasses import dataclass
+from math import exp, log, sqrt
+
+
+@dataclass
+class DualAveraging:
+    """Nesterov's dual averaging of the log step size (Hoffman and Gelman 2014, section 3.2.1).
+
+    One update sees the mean acceptance of a whole stretch, not the noise of a single transition.
+    The constants make its gain at most 1.1 on the log step size: acceptance falls by about 0.9
+    per unit of it near the target, so that the usual constants (gamma = 0.05) would overshoot.
+    """
+
+    target: float
+    log_centre: float
+    gamma: float = 0.2
+    t0: float = 5.0
+    kappa: float = 0.75
+    count: int = 0
+    error: float = 0.0
+    log_average: float = 0.0
+
+    @classmethod
+    def at(cls, step_size: float, target: float) -> "DualAveraging":
+        return cls(target, log(step_size), log_average=log(step_size))
+
+    @property
+    def current(self) -> float:
+        """Step size to try next."""
+        return exp(self._log_current)
+
+    @property
+    def _log_current(self) -> float:
+        return self.log_centre - sqrt(self.count) / self.gamma * self.error
+
+    @property
+    def average(self) -> float:
+        """Step size to keep."""
+        return exp(self.log_average)
+
+    def update(self, acceptance_rate: float) -> None:
+        self.count += 1
+        weight = 1.0 / (self.count + self.t0)
+        self.error += weight * (self.target - acceptance_rate - self.error)
+        share = self.count**-self.kappa
+        self.log_average += share * (self._log_current - self.log_average)
