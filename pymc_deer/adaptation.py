@@ -18,16 +18,12 @@ from pymc_deer.duplicate import duplicate
 from pymc_deer.memory import affordable_rows
 from pymc_deer.metric import Metric, MetricKind, identity_metric
 from pymc_deer.path_length import FIRST_LENGTH, PathLength
+from pymc_deer.path_statistics import TOO_MANY_TRANSITIONS
+from pymc_deer.warmup_schedule import Stretch, warmup_schedule
 from pymc_deer.warmup_window import WarmupWindow
 
 _MAX_STEPS_PER_DRAW = 64
 """Most transitions for a recorded draw: beyond it, longer transitions are the better cure."""
-
-_FIRST_WINDOW = 50
-_FINAL_SHARE = 0.1
-_STRETCHES_PER_WINDOW = 12
-"""With twice as many step sizes end as near to the target, and warm-up of a small model, whose
-time is that of calls, takes up to twice as long."""
 
 _BATCHES_PER_STRETCH = 2
 _ENOUGH_TRANSITIONS = 1000
@@ -43,55 +39,6 @@ _DEFAULT_STEP_SIZE = 0.5
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A piece of warm-up in which nothing is adapted."""
-
-    n_draws: int
-    learns_metric: bool
-    ends_window: bool
-    explores: bool
-
-
-def warmup_schedule(n_draws: int, steps_per_draw: int) -> list[Stretch]:
-    """Stretches of warm-up: windows of doubling length, each cut into pieces.
-
-    The step size is adapted after every stretch, the metric after every window from that window's
-    draws alone: the early ones are still on their way to the typical set. The last tenth adapts
-    the step size to the final metric.
-
-    Parameters
-    ----------
-    n_draws
-        Recorded draws of warm-up.
-    steps_per_draw
-        Transitions for each; window lengths are counted in transitions.
-    """
-    n_final = max(1, round(_FINAL_SHARE * n_draws)) if n_draws > 1 else n_draws
-    n_learning = n_draws - n_final
-    windows = []
-    length = max(1, round(_FIRST_WINDOW / steps_per_draw))
-    while n_learning > 0:
-        # A window too short to double is joined to the one before it.
-        size = n_learning if n_learning < 3 * length else length
-        windows.append((size, True))
-        n_learning -= size
-        length *= 2
-    if n_final:
-        windows.append((n_final, False))
-
-    stretches = []
-    for size, learns in windows:
-        piece = -(-size // _STRETCHES_PER_WINDOW)
-        sizes = [piece] * (size // piece)
-        sizes[-1] += size % piece
-        for i, n in enumerate(sizes):
-            # The first fifth of a window forgets the metric and step size before it.
-            learning = learns and (i + 1 > len(sizes) // 5)
-            stretches.append(Stretch(n, learning, learns and i == len(sizes) - 1, learns))
-    return stretches
-
-
-@dataclass(frozen=True)
 class Learned:
     """What a window of warm-up teaches, as in :class:`Warmup`: the same for all chains that learn
     together.
@@ -101,7 +48,7 @@ class Learned:
     path: PathLength
     target: TargetAccept
     steps_per_draw: int
-    times: tuple[float, float] | None
+    batch_time: float | None
 
 
 @dataclass
@@ -124,9 +71,9 @@ class Warmup:
         How many leapfrog steps a transition takes.
     target
         The acceptance rate to tune the step size to.
-    times
-        Transitions for an independent draw with the metric before this one, by all that its window
-        has shown and by single transitions alone; None where no path length was looked for.
+    batch_time
+        Transitions for an independent draw by batch means, with the metric before this one; None
+        where no path length was looked for.
     finished
         Whether the tuned values are fixed.
     window
@@ -144,7 +91,7 @@ class Warmup:
     white: float
     path: PathLength
     target: TargetAccept
-    times: tuple[float, float] | None = None
+    batch_time: float | None = None
     finished: bool = False
     done: int = 0
     position: int = 0
@@ -221,17 +168,22 @@ class Warmup:
         """What the window teaches if it ends here and has seen anything."""
         if self.done == len(self.schedule) - 1 and not self.stretch.explores:
             steps = self._steps_with_last_metric()
-            return Learned(self.tuning.metric, self.path, self.target, steps, self.times)
+            return Learned(self.tuning.metric, self.path, self.target, steps, self.batch_time)
         if not self.stretch.ends_window or self.window.moments is None:
             return None
         apart, n_seen = self.window.has_chains_apart, self.window.n_seen
         window = self.window if apart else self.window.as_one_chain()
         time, path, old = window.autocorrelation_time(), self.path, self.tuning.metric
-        times = None
-        if path.adapts and (found := window.best_path(self._shortest_path)):
-            length, time, single = found
-            times = time, single
-            path = replace(path, length=max(length, self._least_length(n_seen)))
+        metric = window.estimate(old, self.white) if self.adapts_metric else old
+        # By how much lengths grow where the metric changes.
+        growth, batch_time = float(np.median(old.scales / metric.scales)), None
+        if path.adapts and (found := window.best_path(self._shortest_path(growth))):
+            length, single, batch_time = found
+            # By shorter paths, what is slow is slower than the batches were.
+            batch_time *= max(1.0, path.length / length)
+            time = max(single, batch_time)
+            least = self._least_length(n_seen, single, growth)
+            path = replace(path, length=max(growth * length, least))
         steps = self.tuned_steps_per_draw
         if self.adapts_steps and time is not None and isfinite(time):
             # Chains that do not meet are worth no more if they are thinned.
@@ -240,38 +192,50 @@ class Warmup:
         target = self.target
         if self.dual_averaging is not None and n_seen >= _ENOUGH_FOR_DIVERGENCES:
             target = target.behind(self.window.n_unstable, n_seen / steps)
-        metric = window.estimate(old, self.white) if self.adapts_metric else old
-        return Learned(metric, path, target, steps, times)
+        return Learned(metric, path, target, steps, batch_time)
 
     def _steps_with_last_metric(self) -> int:
         """Transitions for a recorded draw, from what single ones show behind the last metric.
 
         Those of the window before were seen with the metric before it, which in a short warm-up is
-        much the worse one. Batches are too short here to show what only they do: times are taken
-        to be shorter, never longer, by as much as single transitions say for certain.
+        much the worse one. Batches are too short here: what only they have shown stays.
         """
         single = self.window.paths and self.window.paths.as_one_chain().time
-        if not self.adapts_steps or self.times is None or single is None:
+        if not self.adapts_steps or self.batch_time is None or single is None:
             return self.tuned_steps_per_draw
-        time, before = self.times
-        time *= _CERTAIN * single / before
+        time = max(self.batch_time, _CERTAIN * single)
         steps = steps_per_draw(time * self.thinning, len(self.tuning.metric.mu))
         return min(steps, self.tuned_steps_per_draw)
 
-    @property
-    def _shortest_path(self) -> float:
-        """Two steps, by the step size that the draws would have."""
+    def _shortest_path(self, growth: float) -> float:
+        """Two steps, by the step size that the draws would have.
+
+        They go no further than the first length does, with a metric in which lengths are that much
+        larger.
+        """
         averaging = self.dual_averaging
         step_size = self.tuning.step_size if averaging is None else averaging.average
-        return min(2 * step_size, FIRST_LENGTH)
+        return min(2 * step_size, FIRST_LENGTH / growth)
 
-    def _least_length(self, n_transitions: int) -> float:
-        """What a window of so many transitions, of all chains, may shorten paths to.
+    def _least_length(self, n_transitions: int, time: float, growth: float) -> float:
+        """What a window may shorten paths to, in units of the metric that it teaches.
 
-        Chains that have seen little of the posterior take any path for a long one.
+        Chains that have seen little of the posterior take any path for a long one. And where the
+        best one leaves too many transitions to a draw, none that was tried is long enough.
+
+        Parameters
+        ----------
+        n_transitions
+            Of all chains, that the window has seen.
+        time
+            Of them, those that single ones say are worth a draw.
+        growth
+            By how much lengths are larger with the metric that it teaches.
         """
-        more_to_come = any(stretch.learns_metric for stretch in self.schedule[self.done + 1 :])
-        return FIRST_LENGTH if more_to_come and n_transitions < _ENOUGH_TRANSITIONS else 0.0
+        if not any(stretch.learns_metric for stretch in self.schedule[self.done + 1 :]):
+            return 0.0
+        longer = 2 * self.path.length * growth if time > TOO_MANY_TRANSITIONS else 0.0
+        return max(longer, FIRST_LENGTH if n_transitions < _ENOUGH_TRANSITIONS else 0.0)
 
     def adapt_step_size(self) -> None:
         """At the end of a stretch."""
@@ -285,7 +249,7 @@ class Warmup:
             changed = self.adapts_metric and self.stretch.ends_window
             changed = changed or learned.target != self.target
             self.tuning = duplicate(self.tuning, metric=learned.metric)
-            self.target, self.times = learned.target, learned.times
+            self.target, self.batch_time = learned.target, learned.batch_time
             if changed and self.dual_averaging is not None:
                 self.begin_at(self.dual_averaging.average)
             self.window = WarmupWindow()

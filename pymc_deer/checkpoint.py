@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pymc_deer.acceptance import TargetAccept
-from pymc_deer.adaptation import Stretch, Warmup
+from pymc_deer.adaptation import Warmup
 from pymc_deer.attributes import phase_attrs, tuned_attrs
 from pymc_deer.backends.request import Tuning
 from pymc_deer.calibration import Calibration
@@ -26,6 +26,7 @@ from pymc_deer.status import OptionError
 from pymc_deer.store import replace_file
 from pymc_deer.stretch import Streams
 from pymc_deer.trials import Trial
+from pymc_deer.warmup_schedule import Stretch
 from pymc_deer.warmup_window import WarmupWindow
 
 _FILE = "checkpoint.npz"

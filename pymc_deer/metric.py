@@ -123,6 +123,18 @@ class Metric(_Whitening):
             return rows
         return super()._along_vectors(rows, weights)
 
+    @property
+    def scales(self) -> np.ndarray:
+        """Standard deviations in x, shape (D,), of a z that is white."""
+        if self.kind == "dense":
+            return np.sqrt(np.einsum("ij,ij->i", self.factor, self.factor))
+        if self.vectors is None:
+            return self.factor
+        growth = (1.0 + self.weights) ** 2 - 1.0
+        # Of millions of rows, their squares would take as much memory as the vectors do.
+        along = np.einsum("ij,ij,j->i", self.vectors, self.vectors, growth)
+        return self.factor * np.sqrt(1.0 + along)
+
     def astype(self, dtype: str) -> Self:
         return type(self)(*(array.astype(dtype, copy=False) for array in self.arrays))
 

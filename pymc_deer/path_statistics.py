@@ -12,6 +12,10 @@ unexplored, the reason for which the ChEES criterion (Hoffman, Radul and Sountso
 square of |z|. They count half: tail quantiles, for which they stand, forget about twice as fast.
 Squares themselves are too noisy, one far state outweighing all others.
 
+A coordinate that also has fast parts, as those of a random walk have, makes short paths look better
+than they are: its first step is a large one, and all others are small. Lengths that leave more than
+a few transitions to an independent draw are therefore taken only if none does better.
+
 Averages over the slowest functions, in place of the slowest one, keep the noise down. Which ones
 they are is seen in one half of the transitions and how slow they are in the other, since the
 smallest of many noisy numbers is too small.
@@ -28,6 +32,10 @@ from pymc_deer.mixing import watched
 _SLOWEST_SHARE, _MOST_SLOW = 0.05, 8
 """Functions that are the slowest ones, of all: with thousands of latent variables the handful of
 parameters above them is what a path is for."""
+
+TOO_MANY_TRANSITIONS = 8.0
+"""For an independent draw, where a longer path may be in order: of models that paths suit, those of
+the best length take 1 to 6 once the metric is known."""
 
 _FEWEST = 8
 """Transitions of either half that a length must have been seen in."""
@@ -125,13 +133,12 @@ class PathStatistics:
         Parameters
         ----------
         shortest
-            Length below which paths take no fewer gradients, so that none is taken: in units of the
-            coordinates' median standard deviation.
+            Length below which paths take no fewer gradients, so that none is taken.
 
         Returns
         -------
-        That length, in units of the coordinates' median standard deviation, and how many of its
-        transitions are worth one independent draw; None where too little has been seen.
+        That length, and how many of its transitions are worth one independent draw; None where too
+        little has been seen.
         """
         counts = (self.counts @ _NEAR.T).T
         enough = counts.min(axis=1) >= _FEWEST
@@ -140,14 +147,15 @@ class PathStatistics:
         seen, variance = _LENGTHS[enough], self.variance
         moves = np.array([self.moves[:, near].sum(axis=1) for near in _NEAR[enough]])
         times = _times(moves / counts[enough, :, None], variance)
-        lengths = seen / np.median(np.sqrt(variance[: len(variance) // 2]))
         ends = _SMOOTHING // 2
-        padded = np.pad(1 / (times * np.maximum(lengths, shortest)), ends, mode="edge")
+        padded = np.pad(1 / (times * np.maximum(seen, shortest)), ends, mode="edge")
         rates = np.convolve(padded, np.ones(_SMOOTHING), mode="valid")
+        allowed = seen >= shortest
         # The longest one that was seen, where none was long enough.
-        rates[:-1] *= lengths[:-1] >= shortest
-        chosen = np.argmax(rates)
-        return float(lengths[chosen]), float(times[chosen])
+        allowed[-1] = True
+        fast = allowed & (times <= TOO_MANY_TRANSITIONS)
+        chosen = np.argmax(rates * (fast if fast.any() else allowed))
+        return float(seen[chosen]), float(times[chosen])
 
 
 def _add_by_cell(

@@ -149,18 +149,14 @@ class WarmupWindow:
     def best_path(self, shortest: float = 0.0) -> tuple[float, float, float] | None:
         """The best path length, and transitions for an independent draw; None if not known.
 
-        None is below the shortest, unless no longer one was seen. The first time is the slower of
-        what batch means show and of the second one, which is what single transitions do.
+        None is below the shortest, unless no longer one was seen. The first time is what single
+        transitions of that length show, the second what batch means do, 0 if there are too few.
         """
         found, slow = self.paths and self.paths.best(shortest), self.autocorrelation_time()
-        if found is None:
-            return None
-        length, single = found
-        if slow is None:
-            return length, single, single
+        if found is None or slow is None:
+            return found and (*found, 0.0)
         n_batches, n_chains, size = self._of_chains.shape
-        slow /= largest_of_noisy((n_batches - 1) * n_chains, size)
-        return length, max(single, slow), single
+        return (*found, slow / largest_of_noisy((n_batches - 1) * n_chains, size))
 
 
 def _pieces(trajectories: Sequence[Trajectory]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

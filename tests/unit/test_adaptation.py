@@ -12,11 +12,12 @@ from pymc_deer.adaptation import (
     observe,
     start_warmup,
     steps_per_draw,
-    warmup_schedule,
 )
+from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.dual_averaging import DualAveraging
 from pymc_deer.metric import Metric, identity_metric
 from pymc_deer.path_length import FIRST_LENGTH, PathLength
+from pymc_deer.warmup_schedule import warmup_schedule
 from pymc_deer.warmup_window import WarmupWindow
 from tests.support import autoregressive, trajectory
 
@@ -223,13 +224,16 @@ ADAPTIVE = PathLength(None, FIRST_LENGTH, adapts=True)
 SPREAD = 3.0
 
 
-def drive_paths(warmup: Warmup, seed: int = 0) -> list[tuple[int, int]]:
+def drive_paths(
+    warmup: Warmup, seed: int = 0, periods: tuple[float, ...] = (1.0,)
+) -> list[tuple[int, int]]:
     """Feed a warm-up with the exact flow of N(0, 3^2), accepted throughout; lengths it asked for.
 
-    The acceptance rates reported are exp(-step size): a step size of 0.22 has the target rate.
+    Of several periods, each coordinate is a sum of parts that have them, and vary as much. The
+    acceptance rates reported are exp(-step size): a step size of 0.22 has the target rate.
     """
     rng, asked = np.random.default_rng(seed), []
-    state = rng.normal(size=SIZE)
+    shape, state = (len(periods), SIZE), rng.normal(size=(len(periods), SIZE))
     while n := warmup.draws_to_boundary:
         tuning, rows = warmup.tuning, n * warmup.steps_per_draw
         asked.append(tuning.lengths)
@@ -239,9 +243,9 @@ def drive_paths(warmup: Warmup, seed: int = 0) -> list[tuple[int, int]]:
         deviations = SPREAD / tuning.metric.factor
         x = np.empty((rows, SIZE))
         for t in range(rows):
-            angle = steps[t] * sizes[t] / deviations
-            state = np.cos(angle) * state + np.sin(angle) * rng.normal(size=SIZE)
-            x[t] = SPREAD * state
+            angle = steps[t] * sizes[t] / np.multiply.outer(periods, deviations)
+            state = np.cos(angle) * state + np.sin(angle) * rng.normal(size=shape)
+            x[t] = SPREAD * state.sum(axis=0) / np.sqrt(len(periods))
         z = (x - tuning.metric.mu) / tuning.metric.factor
         dlogp = -x / SPREAD**2 * tuning.metric.factor
         log_alpha = np.full(rows, -tuning.step_size)
@@ -308,6 +312,25 @@ def test_path_length_is_in_units_of_the_new_metric() -> None:
     assert 1.3 < warmup.path.length < 2.3
 
 
+@pytest.mark.parametrize("scale", [0.3, 10.0])
+def test_with_a_metric_that_stays_it_is_in_units_of_that(scale: float) -> None:
+    factor = np.full(SIZE, SPREAD / scale)
+    warmup = new_warmup(1500, path=ADAPTIVE, factor=factor, target=TargetAccept(0.8))
+    drive_paths(warmup)
+    warmup.finish()
+    assert_array_equal(warmup.tuning.metric.factor, factor)
+    assert 1.3 < warmup.path.length / scale < 2.4
+
+
+def test_slow_parts_of_coordinates_are_not_hidden_by_fast_ones() -> None:
+    """Short paths forget the fast ones, which a single transition takes for much of the way."""
+    periods = (1.0, *(30.0,) * 9)
+    warmup = new_warmup(1500, path=ADAPTIVE, jitter=0.2, target=TargetAccept(0.8))
+    drive_paths(warmup, periods=periods)
+    warmup.finish()
+    assert warmup.path.length > 3 * FIRST_LENGTH
+
+
 def test_too_short_a_warmup_keeps_the_first_length() -> None:
     warmup = new_warmup(2, path=ADAPTIVE, jitter=0.2, fixed_steps=2)
     drive_paths(warmup)
@@ -353,14 +376,17 @@ ADAPTIVE_TARGET = TargetAccept(0.8, adapts=True)
 
 @pytest.mark.parametrize(
     ("learning", "last", "bounds"),
-    [(0.9, 0.9, (15, 30)), (0.9, 0.0, (1, 2)), (0.9, 0.8, (8, 16)), (0.0, 0.9, (1, 1))],
+    [(0.97, 0.97, (10, 25)), (0.97, 0.0, (1, 2)), (0.97, 0.9, (4, 9)), (0.0, 0.97, (1, 1))],
     ids=["as slow", "fast", "faster", "slower"],
 )
 @pytest.mark.parametrize("n_chains", [1, 3])
 def test_a_better_last_metric_thins_less(
     learning: float, last: float, bounds: tuple[int, int], n_chains: int
 ) -> None:
-    """Never more: batches are too short behind it."""
+    """Never more: batches are too short behind it.
+
+    Absolute values are what is slow, which single transitions show and batch means do not.
+    """
     warmups = [new_warmup(2000, path=ADAPTIVE, thinning=1.0) for _ in range(n_chains)]
     rng, state = np.random.default_rng(1), np.zeros((n_chains, SIZE))
     while n := warmups[0].draws_to_boundary:
@@ -370,7 +396,7 @@ def test_a_better_last_metric_thins_less(
             x = np.empty((rows, SIZE))
             for t in range(rows):
                 state[i] = rho * state[i] + np.sqrt(1 - rho**2) * rng.normal(size=SIZE)
-                x[t] = SPREAD * state[i]
+                x[t] = SPREAD * state[i] * rng.choice([-1.0, 1.0], SIZE)
             scales = tuning.metric.factor
             steps = np.full(rows, tuning.lengths[1])
             sizes, log_alpha = np.full(rows, tuning.step_size), np.full(rows, -tuning.step_size)
@@ -380,6 +406,39 @@ def test_a_better_last_metric_thins_less(
     for warmup in warmups:
         warmup.finish()
         assert bounds[0] <= warmup.steps_per_draw <= bounds[1]
+
+
+def independent(n: int) -> Trajectory:
+    """Moves of some length from one independent state to the next."""
+    z = np.random.default_rng(0).normal(size=(n, SIZE))
+    return trajectory(z, -z, np.full(n, -0.2), np.full(n, 8), np.full(n, 0.2))
+
+
+@pytest.mark.parametrize(("batch_time", "steps"), [(0.0, 2), (12.4, 12), (30.0, 20), (None, 20)])
+def test_what_batches_have_shown_is_not_shortened_by_the_last_metric(
+    batch_time: float | None, steps: int
+) -> None:
+    warmup = new_warmup(path=ADAPTIVE, thinning=1.0)
+    warmup.tuned_steps_per_draw, warmup.batch_time = 20, batch_time
+    warmup.done = len(warmup.schedule) - 1
+    warmup.window = WarmupWindow().with_paths([independent(400)])
+    learned = warmup.learn()
+    assert learned is not None
+    assert learned.steps_per_draw == steps
+
+
+def test_batches_of_longer_paths_say_less_of_shorter_ones() -> None:
+    moves, times = independent(400), []
+    for length in (1.6, 3.2):
+        warmup = new_warmup(path=PathLength(None, length, adapts=True))
+        warmup.done = [s.ends_window for s in warmup.schedule].index(True)
+        window = WarmupWindow().extended([moves], warmup.tuning.metric, 20)
+        warmup.window = window.with_paths([moves])
+        learned = warmup.learn()
+        assert learned is not None
+        assert learned.batch_time is not None
+        times.append(learned.batch_time)
+    assert times[1] == pytest.approx(2 * times[0], rel=0.2)
 
 
 def test_the_last_window_leaves_the_average_step_size_alone() -> None:

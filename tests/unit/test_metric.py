@@ -59,6 +59,13 @@ def test_identity_does_nothing(kind: MetricKind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_scales_are_those_of_the_covariance(kind: MetricKind) -> None:
+    metric = some_metric(kind)
+    covariance = matrix(metric) @ matrix(metric).T
+    assert_allclose(metric.scales, np.sqrt(np.diag(covariance)), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_astype(kind: MetricKind) -> None:
     metric = some_metric(kind).astype("float32")
     assert {array.dtype.name for array in metric.arrays} == {"float32"}

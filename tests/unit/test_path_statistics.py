@@ -82,18 +82,19 @@ def test_the_best_length_is_found(frequencies: np.ndarray, longest: float) -> No
 
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 def test_no_path_is_below_the_shortest(scale: float) -> None:
-    """It is in units of the next whitening, and others are the longest that was seen at most."""
+    """Others are the longest that was seen at most."""
     frequencies, longest = np.full(4, 1 / scale), np.pi * scale
     statistics = seen(rotations(frequencies, longest, scales=scale))
-    free, found, beyond = (statistics.best(shortest) for shortest in (0.1, 2.4, 100.0))
+    shortest = (0.1 * scale, 2.4 * scale, 100.0 * scale)
+    free, found, beyond = map(statistics.best, shortest)
     assert statistics.best() == free
     assert free is not None
     assert found is not None
     assert beyond is not None
-    assert free[0] < 2.3
-    assert 2.4 <= found[0] < 2.8
-    assert found[1] == pytest.approx(exact_time(found[0], np.ones(4)), rel=0.3)
-    assert 3.0 < beyond[0] < 4.6
+    assert free[0] < 2.3 * scale
+    assert 2.4 <= found[0] / scale < 2.8
+    assert found[1] == pytest.approx(exact_time(found[0], frequencies), rel=0.3)
+    assert 3.0 < beyond[0] / scale < 4.6
 
 
 def test_a_few_slow_coordinates_among_many_decide() -> None:
@@ -129,13 +130,13 @@ def test_half_a_period_is_not_taken_for_the_best() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.2, 5.0])
-def test_length_is_in_units_of_the_next_whitening(scale: float) -> None:
-    """Coordinates of another spread, at the frequency that goes with it, are whitened next."""
+def test_length_is_in_units_of_the_lengths_seen(scale: float) -> None:
+    """Whatever the spread of the coordinates, and the frequency that goes with it."""
     frequencies = np.full(10, 1 / scale)
     moves = rotations(frequencies, 2 * np.pi * scale, scales=scale)
     best = seen(moves).best()
     assert best is not None
-    assert np.pi / 2 - 0.1 < best[0] < 2.2
+    assert np.pi / 2 - 0.1 < best[0] / scale < 2.2
 
 
 def test_rejected_paths_take_longer() -> None:
