@@ -53,7 +53,7 @@ def plot_sweeps(
     Raises
     ------
     OptionError, BackendError
-        If `trace` is something else, or matplotlib is missing.
+        If an argument is something else, or matplotlib is missing.
     """
     _refuse_other("plot_sweeps", trace)
     plt = _pyplot()
@@ -64,6 +64,8 @@ def plot_sweeps(
     if ax is None:
         ax = plt.figure(figsize=figsize or (_WIDTH, 3.6), layout="constrained").add_subplot()
     assert ax is not None
+    if not isinstance(ax, plt.Axes):
+        raise invalid_option("plot_sweeps", "ax", ax, "None or matplotlib's Axes")
     steps, rows = np.arange(n + 1) + 0.5, np.arange(sweeps + 1) + 0.5
     largest = max(np.nanmax(trace.residuals), 10 * trace.tol)
     norm = LogNorm(trace.tol, largest, clip=True)
@@ -268,8 +270,7 @@ def plot_profile(profile: Profile, *, figsize: tuple[float, float] | None = None
         If `profile` is something else, or matplotlib is missing.
     """
     if not isinstance(profile, Profile):
-        expected = "what pymc_deer.profile returns"
-        raise invalid_option("plot_profile", "profile", profile, expected)
+        raise invalid_option("plot_profile", "profile", profile, "what pymc_deer.profile returns")
     plt = _pyplot()
     figure, axes = plt.subplots(1, 2, figsize=figsize or (_WIDTH, 3.4), layout="constrained")
     labels = {
@@ -345,17 +346,17 @@ def _count_in_twos(ax: "Axes", widths: Sequence[int] | np.ndarray) -> None:
 def _statistics(caller: str, idata: Any) -> Dataset:
     """Statistics of all draws; those of warm-up, if kept, are counted below 0."""
     groups = getattr(idata, "children", {})
-    if "sample_stats" not in groups or "sweeps" not in groups["sample_stats"]:
+    names = ["sweeps", "n_transitions", "committed_per_sweep", "window", "step_size"]
+    names += ["acceptance_rate", "curvature"]
+    found = groups["sample_stats"].to_dataset() if "sample_stats" in groups else Dataset()
+    kept = found[[name for name in names if name in found]]
+    if len(kept) < len(names) or not {"chain", "draw"} <= kept.sizes.keys():
         raise OptionError(
             f"{caller}(idata): idata must be what pymc_deer.sample returns, or pm.sample with a "
-            "step of pymc_deer."
+            "step of pymc_deer, with all its statistics by chain and draw. Of one chain, write "
+            "idata.isel(chain=[0])."
         )
-    names = [
-        *("sweeps", "n_transitions", "committed_per_sweep", "window"),
-        *("step_size", "acceptance_rate", "curvature"),
-    ]
-    kept = idata["sample_stats"].to_dataset()[names]
-    if set(kept.dims) != {"chain", "draw"}:
+    if len(kept.sizes) > 2:
         raise OptionError(
             f"{caller}(idata): its statistics are those of several steps, and a picture is of one. "
             "Sample with one step of pymc_deer."
@@ -387,8 +388,7 @@ def _panels(
 
 def _refuse_other(caller: str, trace: object) -> None:
     if not isinstance(trace, SweepTrace):
-        expected = "what pymc_deer.trace_sweeps returns"
-        raise invalid_option(caller, "trace", trace, expected)
+        raise invalid_option(caller, "trace", trace, "what pymc_deer.trace_sweeps returns")
 
 
 def _pyplot() -> Any:

@@ -1,11 +1,12 @@
 """What a profile's costs mean for the one who has to choose: words, and where they come from."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 
 from pymc_deer.calibration import WORTH_LEAVING
 from pymc_deer.cost_shares import Work
+from pymc_deer.options import BACKENDS
 
 CPU = "cpu"
 """How the device is called that is no GPU."""
@@ -88,10 +89,7 @@ def recommend(
     """
     single = max((c for c in costs if c.window == 1 and c.is_measured), key=_speed, default=None)
     if single is None:
-        return (
-            "No backend runs this model, for the reasons above. Try pm.sample() with PyMC's own "
-            "steps."
-        )
+        return _none_runs({cost.backend for cost in costs})
     wide = max((c for c in costs if c.window > 1 and c.is_measured), key=_speed, default=None)
     if discrete:
         return " ".join([_beside_other_steps(single, discrete), _precision(single, work, dtype)])
@@ -108,6 +106,18 @@ def recommend(
 def rounded(number: float) -> str:
     """Two digits that matter, or all of those before the point."""
     return f"{number:,.0f}" if abs(number) >= 10 else f"{number:.2g}"
+
+
+def _none_runs(measured: Collection[str]) -> str:
+    for name in BACKENDS:
+        if name not in ("auto", *measured):
+            return (
+                "No backend that was measured runs this model, for the reasons above. "
+                f"{name} was left out: try profile(backends=[{name!r}])."
+            )
+    return (
+        "No backend runs this model, for the reasons above. Try pm.sample() with PyMC's own steps."
+    )
 
 
 def _in_windows(single: WindowCost, wide: WindowCost) -> str:

@@ -10,7 +10,7 @@ from pymc.step_methods.compound import CompoundStep
 from xarray import DataTree
 
 from pymc_deer.inference_data import inference_data
-from pymc_deer.status import OptionError
+from pymc_deer.status import OptionError, invalid_option
 from pymc_deer.step import DeerStep
 
 
@@ -30,8 +30,8 @@ def resume(
     state
         A value of `step.sampling_state`.
     point
-        The last draw before the state was taken, unconstrained. Not needed where one `step` moves
-        all variables of the model.
+        The last draw before the state was taken, unconstrained, in any order. Not needed where one
+        `step` moves all variables of the model.
 
     Returns
     -------
@@ -41,11 +41,16 @@ def resume(
     Raises
     ------
     OptionError
-        If the state was taken before the first draw or after the last, or `point` is needed.
+        If the state is of another step, or was taken before the first draw or after the last, or
+        `point` is needed or has other variables.
     """
-    step.sampling_state = state
     methods = step.methods if isinstance(step, CompoundStep) else [step]
-    deer = next(method for method in methods if isinstance(method, DeerStep))
+    deer = next((method for method in methods if isinstance(method, DeerStep)), None)
+    if deer is None:
+        expected = "a step of pymc_deer, or a CompoundStep that has one"
+        raise invalid_option("resume", "step", step, expected)
+    _refuse_other(step, state)
+    step.sampling_state = state
     if deer.fresh:
         raise OptionError(
             "resume(state=...): it was taken before the first draw. Begin anew, with pm.sample."
@@ -56,6 +61,12 @@ def resume(
                 "resume(point=None): beside other step methods, give the last point that was drawn."
             )
         point = deer.last_point()
+    names = [var.name for var in deer.model.value_vars]
+    if not isinstance(point, Mapping) or set(point) != set(names):
+        expected = f"a dict with the unconstrained values of {', '.join(names)}"
+        raise invalid_option("resume", "point", point, expected)
+    # What records it goes by the order.
+    point = {name: point[name] for name in names}
     n_tune, n_draws = deer.n_left
     if n_tune + n_draws == 0:
         raise OptionError("resume(state=...): it was taken after the last draw. Nothing is left.")
@@ -81,3 +92,35 @@ def resume(
         model=deer.model,
         quiet=True,
     )
+
+
+def _refuse_other(step: Any, state: Any) -> None:
+    """Refuse a state that is not of such a step, before it changes the step.
+
+    Raises
+    ------
+    OptionError
+        Telling what the state should be, or how the two differ.
+    """
+    # A compound step has methods, and its state the state of each.
+    methods, states = (getattr(of, "methods", ()) for of in (step, state))
+    if not isinstance(state, step._state_class) or len(states) != len(methods):
+        raise invalid_option("resume", "state", state, "a value of step.sampling_state")
+    for pair in zip(methods, states, strict=True):
+        _refuse_other(*pair)
+    if not isinstance(step, DeerStep) or state.record is None:
+        return
+    warmup, options = state.record.warmup, step.options
+    pairs = {
+        # Each kernel has its own of these two.
+        "kernel": ((warmup.thinning, warmup.white), (options.thinning, options.white)),
+        "kind of metric": (warmup.tuning.metric.kind, step.solver.spec.metric),
+        "list of variables": (state.var_names, [var.name for var in step.vars]),
+        "number of dimensions": (len(state.record.x), step.density.size),
+    }
+    differing = [name for name, (then, now) in pairs.items() if then != now]
+    if differing:
+        raise OptionError(
+            f"resume(state=...): it is of a step with another {', '.join(differing)}. Make the "
+            "step as it was."
+        )

@@ -1,17 +1,22 @@
 """Arguments that `pymc_deer.sample` refuses, and what to write instead."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import fields
+from os import PathLike, fspath
 from typing import Any
 
-from pymc.model import Model
+from pymc.model import BaseModel, Model, modelcontext
 
+from pymc_deer.options import HMCOptions, listed
 from pymc_deer.status import OptionError, invalid_option
 
 _OF_STEPS = "it moves all variables of the model together, from where initvals says"
 _OF_NUTS = "it has no NUTS to initialise. Write initvals={...} for other starts, or leave it out"
 
 INSTEAD = {
-    **dict.fromkeys(("vars", "rng", "blocked", "initial_point"), _OF_STEPS),
+    **dict.fromkeys(("vars", "blocked", "initial_point"), _OF_STEPS),
+    **dict.fromkeys(("rng", "seed"), "write random_seed=, an integer or a NumPy Generator"),
     **dict.fromkeys(("init", "n_init", "jitter_max_retries"), _OF_NUTS),
     "step": (
         "it makes the step itself. Write kernel='mala' or kernel='hmc', and the step's options "
@@ -36,18 +41,63 @@ INSTEAD = {
 }
 """Arguments of `pm.sample`, or of its steps, that are no arguments here: why, or what to write."""
 
+OWN = (
+    *("draws", "kernel", "tune", "chains", "cores", "devices", "model", "random_seed", "initvals"),
+    *("var_names", "progressbar", "progressbar_theme", "quiet", "discard_tuned_samples"),
+    *("compute_convergence_checks", "idata_kwargs", "store", "resume"),
+)
+"""Arguments of `pymc_deer.sample` that are none of its step."""
+
+_URL = re.compile(r"[a-z][\w+.:-]+:/", re.IGNORECASE)
+"""How a URL begins, also one that has become a path; of more letters than a drive has."""
+
 
 def refuse_foreign(options: Mapping[str, Any]) -> None:
-    """Refuse arguments that belong elsewhere, whatever their values.
+    """Refuse arguments that belong elsewhere, whatever their values, or that no kernel has.
 
     Raises
     ------
     OptionError
-        Naming the first one, and what to write instead.
+        Naming what to write instead, or the arguments that there are.
     """
     for name in options:
         if name in INSTEAD:
             raise OptionError(f"sample has no argument {name}: {INSTEAD[name]}.")
+    known = [*OWN, *(f.name for f in fields(HMCOptions))]
+    if unknown := sorted(options.keys() - set(known)):
+        raise OptionError(
+            f"sample has no argument {', '.join(unknown)}; it takes {', '.join(known)}."
+        )
+
+
+def refuse_to_begin(model: Any, initvals: Any, chains: int, store: Any) -> None:
+    """Refuse what no run can begin with, before anything is compiled.
+
+    Raises
+    ------
+    OptionError
+        Naming the argument, or the variables that the model does not have.
+    """
+    context = modelcontext(model)
+    if not isinstance(context, BaseModel):
+        raise invalid_option("sample", "model", model, "a PyMC model")
+    if store is not None and not _is_local(store):
+        raise invalid_option("sample", "store", store, "the path of a local directory, not a URL")
+    alike = initvals is None or isinstance(initvals, dict)
+    of_each = [initvals] * chains if alike else _listed(initvals)
+    if len(of_each) != chains or not all(one is None or isinstance(one, dict) for one in of_each):
+        expected = f"None, a dict of values by variable, or a list of {chains}: one for each chain"
+        raise invalid_option("sample", "initvals", initvals, expected)
+    names = {*context.named_vars, *(value.name for value in context.value_vars)}
+    # In a model with a prefix, variables may be called without it.
+    names |= {context.name_of(name) for name in names}
+    # Variables that are given by themselves count by their names.
+    given = dict.fromkeys(getattr(key, "name", key) for one in of_each for key in one or {})
+    if unknown := [str(name) for name in given if name not in names]:
+        raise OptionError(
+            f"sample(initvals=...): the model has no {', '.join(unknown)}; its free variables are "
+            f"{', '.join(rv.name for rv in context.free_RVs)}."
+        )
 
 
 def refuse_unknown_names(var_names: Sequence[str] | None, model: Model) -> None:
@@ -59,10 +109,13 @@ def refuse_unknown_names(var_names: Sequence[str] | None, model: Model) -> None:
         Naming them, and those that it has.
     """
     known = [variable.name for variable in model.unobserved_RVs]
-    if isinstance(var_names, str) or (var_names is not None and len(var_names) == 0):
+    if var_names is None:
+        return
+    names = _listed(var_names)
+    if not names or not all(isinstance(name, str) for name in names):
         expected = f"a list of names, at least one of {', '.join(known)}"
         raise invalid_option("sample", "var_names", var_names, expected)
-    unknown = [name for name in var_names or () if name not in known]
+    unknown = [name for name in names if name not in known]
     if unknown:
         raise OptionError(
             f"sample(var_names=...): the model has no {', '.join(unknown)}; it has "
@@ -99,3 +152,13 @@ def refuse_beside_resume(**given: Any) -> None:
             raise OptionError(
                 f"sample(resume=..., {name}=...): a run that goes on has its own. Leave {name} out."
             )
+
+
+def _listed(values: Any) -> Sequence[Any]:
+    """The values of what may be gone through more than once; none of anything else."""
+    return listed(values) if isinstance(values, Sized) else ()
+
+
+def _is_local(place: Any) -> bool:
+    path = fspath(place) if isinstance(place, str | PathLike) else None
+    return isinstance(path, str) and not _URL.match(path)

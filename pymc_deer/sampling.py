@@ -28,6 +28,7 @@ from pymc_deer.sample_arguments import (
     refuse_beside_resume,
     refuse_beside_store,
     refuse_foreign,
+    refuse_to_begin,
     refuse_unknown_names,
 )
 from pymc_deer.settings import Settings
@@ -248,6 +249,7 @@ def _begun(
     store: str | PathLike[str] | None,
 ) -> Run:
     """A run from its start."""
+    refuse_to_begin(model, initvals, settings.chains, store)
     if store is not None:
         require_zarr()
         refuse_beside_store(idata_kwargs)
@@ -311,7 +313,8 @@ def _given_starts(model: Model, initvals: Any, chains: int) -> list[set[str]]:
         {
             model.rvs_to_values[rv].name
             for rv, start in convert_str_to_rv_dict(model, given or {}).items()
-            if start is not None
+            # As for PyMC, the start of a variable that follows from others is none.
+            if start is not None and rv in model.rvs_to_values
         }
         for given in of_each
     ]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pymc.util import get_random_generator
 
 from pymc_deer.calibration import Calibration
 from pymc_deer.options import BackendName, Options, is_integer
@@ -26,7 +27,7 @@ class Settings:
     Raises
     ------
     OptionError
-        If a number of draws or of chains is not what is accepted.
+        If a number of draws or of chains, or a seed, is not what is accepted.
     """
 
     draws: int = 1000
@@ -45,6 +46,11 @@ class Settings:
                 raise invalid_option("sample", name, value, f"an integer of at least {least}")
             # Python's own: others may overflow, and cannot be stored.
             object.__setattr__(self, name, None if value is None else int(value))
+        try:
+            get_random_generator(self.random_seed)
+        except (TypeError, ValueError) as error:
+            expected = "None, an integer of at least 0, a list of such, or a NumPy Generator"
+            raise invalid_option("sample", "random_seed", self.random_seed, expected) from error
 
     def stored(self, options: Options) -> "Settings":
         """In types that can be stored, with all options of the step.

@@ -36,7 +36,7 @@ from pymc_deer import DeerHMC, examples, plots
 from pymc_deer.backends.mesh import AskedDevices
 from pymc_deer.options import Options
 from pymc_deer.plain import packed
-from pymc_deer.sample_arguments import INSTEAD
+from pymc_deer.sample_arguments import INSTEAD, OWN
 from pymc_deer.shared_step import KERNELS
 from pymc_deer.step import DeerStep
 from pymc_deer.store import open_store
@@ -291,6 +291,12 @@ def in_single_steps() -> DataTree:
     )
 
 
+def without_windows() -> DataTree:
+    """Chains one of whose statistics was left out."""
+    stats = in_single_steps()["sample_stats"].to_dataset()
+    return DataTree.from_dict({"sample_stats": stats.drop_vars("window")})
+
+
 @cache
 def by_two_steps() -> DataTree:
     """Chains of two steps of ours, of which each has statistics of its own."""
@@ -394,6 +400,33 @@ def resumed_without_point(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> obj
     step.setup_chain(np.random.default_rng(0), 0, 2)
     step.step(model.initial_point())
     return pymc_deer.resume(step, step.sampling_state)
+
+
+def halfway(
+    sampler: type[DeerStep], build: Callable[[], pm.Model] = one_variable, **options: Any
+) -> Any:
+    """A step whose chain has made the first of two draws."""
+    with build() as model:
+        step = sampler(**({"backend": "jax", "window": 1} | options))
+    step.setup_chain(np.random.default_rng(0), 0, 2)
+    step.step(model.initial_point())
+    return step
+
+
+def taken_up(
+    choose: Callable[[type[DeerStep]], Any] = lambda sampler: halfway(sampler).sampling_state,
+    point: Any = None,
+) -> Trigger:
+    """The mistake is in the state that a step of one variable is given, or in the point."""
+    return lambda sampler, _: pymc_deer.resume(halfway(sampler), choose(sampler), point)
+
+
+def two_elements() -> None:
+    pm.Normal("x", shape=2)
+
+
+def state_of_the_other(sampler: type[DeerStep]) -> object:
+    return halfway(next(other for other in SAMPLERS if other is not sampler)).sampling_state
 
 
 class WithGradient(Opaque):
@@ -521,9 +554,13 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         in_processes(random_seed=1, resume="run"),
     ),
     "several processes with different data, arguments or models": in_processes_that_differ,
+    "a name that `sample` does not know": (
+        together(draw=100),
+        together(resume="run", foo=4),
+    ),
+    "`rng` or `seed`": (together(rng=1), together(seed=1)),
     "an argument that only a step has": (
         together(vars=["x"]),
-        together(rng=1),
         together(blocked=False),
         together(initial_point={}),
     ),
@@ -543,16 +580,52 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         together(**{name: value})
         for name, value in {"init": "advi", "n_init": 10, "jitter_max_retries": 1}.items()
     ),
+    "`model` that is none": tuple(together(model=value) for value in ("x", 5, pm.Model)),
+    "`random_seed` that NumPy makes no generator of": tuple(
+        together(random_seed=value) for value in ("a", -1, 1.5, [1, -2], {})
+    ),
+    "`initvals` that are neither a dict nor one for each chain": tuple(
+        together(initvals=value, chains=2)
+        for value in (5, "xx", [], [{"x": 1.0}], [1, 2], iter([None, None]), np.array(2))
+    ),
+    "`initvals` with a name that the model does not have": tuple(
+        together(initvals=value, chains=2)
+        for value in ({"z": 1.0}, {"x_log__": 1.0}, {5: 1.0}, [None, {"x": 1.0, "z": 2.0}])
+    ),
     "`var_names` with a name that the model does not have": together(var_names=["z"]),
-    "`var_names` that is no list, or an empty one": (
-        together(var_names="x"),
-        together(var_names=[]),
+    "`var_names` that is no list, or an empty one": tuple(
+        together(var_names=value)
+        for value in ("x", [], 3, [3], [None], [["x"]], iter(["x"]), [one_variable()["x"]])
     ),
     "a variable whose shape differs from draw to draw, and which is to be recorded": together(
         model=model_of(of_any_length)(), draws=50, quiet=True
     ),
     "discrete variables in the model, or ones with a step method of their own": together(
         model=model_of(lambda: pm.Normal("x", pm.Bernoulli("k", 0.5)))()
+    ),
+    "`resume` of something that is no step of ours, such as its class": (
+        lambda sampler, _: pymc_deer.resume(sampler, halfway(sampler).sampling_state),
+        lambda *_: pymc_deer.resume("run", None),
+        lambda *_: pymc_deer.resume(CompoundStep([pm.Slice(model=one_variable())]), None),
+    ),
+    "`resume` with something that is no state of such a step": (
+        taken_up(lambda _: None),
+        taken_up(lambda sampler: vars(halfway(sampler).sampling_state)),
+        taken_up(lambda sampler: CompoundStep([halfway(sampler)]).sampling_state),
+        lambda sampler, _: pymc_deer.resume(
+            CompoundStep([halfway(sampler), pm.Slice(model=one_variable())]),
+            CompoundStep([halfway(sampler)]).sampling_state,
+        ),
+    ),
+    "`resume` with a state of another kernel, kind of metric, list of variables or number of "
+    "dimensions": (
+        taken_up(state_of_the_other),
+        taken_up(lambda sampler: halfway(sampler, metric="diag").sampling_state),
+        taken_up(lambda sampler: halfway(sampler, model_of(two_elements)).sampling_state),
+        taken_up(lambda sampler: halfway(sampler, model_of(lambda: pm.Normal("z"))).sampling_state),
+    ),
+    "`resume` with a `point` of other variables, or constrained": tuple(
+        taken_up(point=value) for value in (5, {}, {"x_log__": 1.0}, {"x": 1.0, "double": 2.0})
     ),
     "`resume` with a state taken before the first draw": resumed(0),
     "`resume` with a state taken after the last draw": resumed(1),
@@ -580,6 +653,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`plot_sweeps` or `plot_guesses` of something else, such as draws": tuple(
         drawn(picture, DataTree) for picture in (plots.plot_sweeps, plots.plot_guesses)
     ),
+    "`plot_sweeps` in something that is no axes": tuple(
+        drawn(plots.plot_sweeps, small_trace, ax=value) for value in (5, np.array([None]))
+    ),
     "`plot_guesses` after sweeps that the trace does not have": tuple(
         drawn(plots.plot_guesses, small_trace, sweeps=value)
         for value in ([], [-1], [1, 6], 1, [1.0], [True])
@@ -589,10 +665,16 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         for value in (-1, 1, "x", 0.0, False)
     ),
     "`plot_profile` of something else": drawn(plots.plot_profile, one_variable),
-    "`plot_convergence` or `plot_tuning` of another sampler's draws": tuple(
+    "`plot_convergence` or `plot_tuning` of another sampler's draws, or without some of the "
+    "statistics or dimensions": tuple(
         drawn(picture, of)
         for picture in (plots.plot_convergence, plots.plot_tuning)
-        for of in (DataTree, one_variable)
+        for of in (
+            DataTree,
+            one_variable,
+            lambda: in_single_steps().isel(chain=0),
+            without_windows,
+        )
     ),
     "`plot_convergence` or `plot_tuning` of a run with several steps of ours": tuple(
         drawn(picture, by_two_steps) for picture in (plots.plot_convergence, plots.plot_tuning)
@@ -602,6 +684,10 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "`plot_tuning` of draws without warm-up": drawn(plots.plot_tuning, in_single_steps),
     "matplotlib missing": without_matplotlib,
+    "`sample(store=...)` that is no path, or a URL": tuple(
+        together(store=value)
+        for value in (5, True, b"run", "s3://bucket/run", Path("s3://bucket"), "file:///run")
+    ),
     "`sample(store=...)` where a run is already": with_place(checkpoint_of(b""), store=""),
     "`sample(store=...)` that is a file, or a directory with other things": (
         with_place(lambda folder: (folder / "notes").touch(), store=""),
@@ -622,7 +708,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`sample(resume=...)` with `store`, `initvals` or `idata_kwargs`": tuple(
         together(resume="run", **{name: {}}) for name in ("store", "initvals", "idata_kwargs")
     ),
-    "`sample(resume=...)` with an argument that the run's kernel does not know": goes_on(foo=4),
+    "`sample(resume=...)` with an argument that the run's kernel does not know": (
+        lambda _, patch: goes_on(n_leapfrog=4)(pymc_deer.DeerMALA, patch)
+    ),
     "`open_store` where no draws were written": lambda *_: open_store("/nowhere"),
     "`sample(resume=...)` with other settings than those of the run": tuple(
         goes_on(**{name: value})
@@ -707,6 +795,7 @@ def test_mistake_is_answered_as_documented(row: Row, sampler: type[DeerStep]) ->
 
 def test_every_argument_of_pm_sample_is_taken_or_answered() -> None:
     """Those that PyMC may add too."""
+    assert [*OWN, "deer_options"] == list(signature(pymc_deer.sample).parameters)
     known = {*INSTEAD, *(f.name for f in fields(Options)), *signature(pymc_deer.sample).parameters}
     assert set(signature(pm.sample).parameters) - {"kwargs"} <= known
     assert not INSTEAD.keys() & set(signature(pymc_deer.sample).parameters)

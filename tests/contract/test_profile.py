@@ -67,7 +67,8 @@ def test_a_model_that_jax_cannot_compile_says_so() -> None:
     assert frame["note"].str.startswith("JAX cannot compile this model").all()
     assert frame["transitions_per_second"].isna().all()
     assert "JAX cannot compile this model" in str(report)
-    assert report.recommendation.startswith("No backend runs this model")
+    assert report.recommendation.startswith("No backend that was measured runs this model")
+    assert "try profile(backends=['numba'])" in report.recommendation
 
 
 def test_a_backend_that_is_missing_leaves_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,26 @@ def test_the_rest_of_a_chain(backend: str, sampler: type[DeerStep], window: int)
         assert_rest(resume(step, state), whole, NAMES, last + 1)
 
 
+def test_a_point_in_another_order() -> None:
+    step = compiled_step(BACKENDS[-1])
+    stored = {TUNE + 9: b""}
+    whole = states_of(step, stored)
+    state, point = cloudpickle.loads(stored[TUNE + 9])
+    assert len(point) > 1
+    assert_rest(resume(step, state, dict(reversed(point.items()))), whole, NAMES, TUNE + 10)
+
+
+def test_a_state_of_another_step_leaves_the_step_as_it_is() -> None:
+    step, other = (compiled_step(BACKENDS[-1], sampler) for sampler in SAMPLERS)
+    for each in (step, other):
+        each.setup_chain(np.random.default_rng(0), 0, 2)
+        each.step(each.model.initial_point())
+    before = step.record
+    with pytest.raises(OptionError, match="another kernel"):
+        resume(step, other.sampling_state)
+    assert step.record is before
+
+
 def test_an_interrupt_keeps_what_was_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     step = compiled_step(BACKENDS[-1])
     stored = {TUNE + 9: b""}

@@ -354,6 +354,23 @@ def test_initial_values_and_var_names() -> None:
     assert_allclose(idata["posterior"]["mu"].values[:, 0], [1.0, -2.0], atol=1e-9)
 
 
+def test_a_start_of_what_follows_from_others_is_ignored() -> None:
+    model = eight_schools()
+    frozen = {"step_size": 1e-12, "metric": np.eye(10), "steps_per_draw": 1, "tune": 0, "draws": 3}
+    for theta in ("theta", model["theta"]):
+        idata = together(model, initvals={"mu": 1.0, theta: np.zeros(8)}, **frozen)
+        assert_allclose(idata["posterior"]["mu"].values[:, 0], 1.0, atol=1e-9)
+
+
+def test_starts_are_named_with_or_without_the_models_prefix() -> None:
+    with pm.Model(name="sub") as model:
+        pm.HalfNormal("s")
+    frozen = {"step_size": 1e-12, "metric": np.ones(1), "steps_per_draw": 1, "tune": 0, "draws": 3}
+    for name, start in {"s": 2.0, "sub::s": 2.0, "sub::s_log__": np.log(2.0)}.items():
+        idata = together(model, initvals={name: start}, **frozen)
+        assert_allclose(idata["posterior"]["sub::s"].values[:, 0], 2.0, atol=1e-9)
+
+
 def test_a_start_that_is_the_default_is_kept_as_well() -> None:
     """Variables without a start are jittered, but not those that were given one of all."""
     with pm.Model() as model:

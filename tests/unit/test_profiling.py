@@ -213,8 +213,13 @@ def test_beside_other_steps_there_are_no_windows() -> None:
 
 
 def test_no_backend_runs_the_model() -> None:
-    text = recommend([WindowCost("jax", "cpu", 1, note="No.")], ELEMENTWISE, "float64")
+    costs = [WindowCost(name, "cpu", 1, note="No.") for name in ("numba", "jax")]
+    text = recommend(costs, ELEMENTWISE, "float64")
     assert text.startswith("No backend runs this model")
+    for measured, left_out in (costs, reversed(costs)):
+        text = recommend([measured], ELEMENTWISE, "float64")
+        assert text.startswith("No backend that was measured runs this model")
+        assert f"{left_out.backend} was left out: try profile(" in text
 
 
 class ScriptedTrials:
