@@ -46,7 +46,7 @@ def tuned_attrs(records: Sequence[ChainRecord]) -> dict[str, Any]:
         "deer_step_size": [float(record.warmup.tuning.step_size) for record in records],
         "deer_target_accept": float(first.target.rate),
         "deer_steps_per_draw": int(first.tuned_steps_per_draw),
-        "deer_n_leapfrog": int(first.tuning.lengths[1]),
+        "deer_n_leapfrog": max(int(record.warmup.tuning.lengths[1]) for record in records),
         "deer_narrowed": max(record.narrowing for record in records),
     }
 

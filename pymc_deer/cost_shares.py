@@ -190,7 +190,9 @@ def _blas() -> str:
 def _graph_of(outputs: Sequence[Tensor]) -> Any:
     """The graph that every backend makes of `outputs`, before each goes its own way."""
     # What needs a C compiler is PyTensor's own backend's, and asks for its BLAS.
-    rewritten: Any = rewrite_graph(list(outputs), include=_REWRITES, exclude=("cxx_only",))
+    rewritten: Any = rewrite_graph(
+        list(outputs), include=_REWRITES, exclude=("cxx_only",), clone=True
+    )
     return FunctionGraph(outputs=rewritten, clone=False)
 
 

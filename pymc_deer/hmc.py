@@ -27,8 +27,8 @@ class DeerHMC(DeerStep):
         transitions of random even numbers of steps, and the draws that number with the most
         effective draws per gradient.
     path_length
-        In place of `n_leapfrog`: number of steps, an even one, times step size, in whitened units;
-        pi / 2 takes a whitened normal to an independent point. None by default.
+        In place of `n_leapfrog`: number of steps, an even one and at most 256, times step size, in
+        whitened units; pi / 2 takes a whitened normal to an independent point. None by default.
     model, rng, initial_point, compile_kwargs, blocked
         As in :class:`DeerMALA`.
     **options

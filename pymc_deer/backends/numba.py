@@ -64,6 +64,8 @@ def run(start, at_rest, xi, log_u, step_sizes, n_leapfrog, begin, first, last, s
             z, logp, dlogp, noise[0], noise[1], noise[2], noise[3], {params}
         )
         if t < begin:
+            # A state that is not in the support is rejected, and keeps the logp before it.
+            logp = log_alpha
             continue
         row = t // stride
         for i in range(len(z)):

@@ -4,17 +4,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from pymc_deer import examples
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.chain import Chain, ChainRecord, begin_together
 from pymc_deer.density import build_density
 from pymc_deer.metric import identity_metric
-from pymc_deer.options import HMCOptions
+from pymc_deer.noise import draw_tape
+from pymc_deer.options import BackendName, HMCOptions
 from pymc_deer.prepare import new_warmup
 from pymc_deer.start import find_starts
 from pymc_deer.stretch import Streams
@@ -64,3 +68,21 @@ def test_chains_begin_in_one_batch_as_each_does_alone(monkeypatch: pytest.Monkey
         assert record.warmup.tuning.step_size == alone.warmup.tuning.step_size
     assert len({record.warmup.tuning.step_size for record in together}) > 1
     assert 2 * n_calls < len(sizes) - n_calls
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_chain_that_stands_outside_the_support_knows_its_logp(backend: BackendName) -> None:
+    """Where data have been moved since its last draw: rejections there are not of logp = 0."""
+    with pm.Model() as model:
+        x = pm.Normal("x", shape=2)
+        pm.Potential("bound", pt.switch(x[0] < 0.0, 0.0, -np.inf))
+    density = build_density(model)
+    plan = WindowPlan(1, None, 1e-6, 256)
+    solver = make_solver(backend, density, SweepSpec("diag", "secant"), plan)
+    rngs = np.random.default_rng(0).spawn(2)
+    tape, metric = draw_tape(*rngs, 20, 2), identity_metric("diag", 2)
+    tuning = Tuning(0.1, 1.5, metric)
+    start, rng = np.array([5.0, 0.0]), np.random.default_rng(1)
+    found = solver.solve(start, tape, tuning, density.param_values({}), rng)
+    np.testing.assert_array_equal(found.z, np.tile(start, (20, 1)))
+    np.testing.assert_array_equal(found.logp, -np.inf)
