@@ -10,6 +10,7 @@ from pymc.model import Model
 
 from pymc_deer.backends.base import Solver
 from pymc_deer.metric import identity_metric
+from pymc_deer.recorder import Values
 from pymc_deer.status import ModelError
 
 _ROUNDING = {"float64": 1e-9, "float32": 1e-5}
@@ -25,22 +26,26 @@ class Fingerprint:
     variables
         Shapes of the unconstrained variables by name.
     data
-        Digests of the observed and constant data by name.
+        Digests of the observed and constant data by name, and of coordinates.
+    recorded
+        Shapes of what is recorded of a draw, by name.
     x, logp
         A state, shape (D,), and the model's log-density there.
     """
 
     variables: dict[str, list[int]]
     data: dict[str, str]
+    recorded: dict[str, list[int]]
     x: np.ndarray
     logp: float
 
     @classmethod
     def of(
-        cls, model: Model, solver: Solver, x: np.ndarray, params: Sequence[np.ndarray]
+        cls, values: Values, solver: Solver, x: np.ndarray, params: Sequence[np.ndarray]
     ) -> "Fingerprint":
         """Of a model whose density is evaluated at x, shape (D,)."""
-        return cls(_variables(model), _data(model), x, _logp(solver, x, params))
+        model, logp = values.model, _logp(solver, x, params)
+        return cls(_variables(model), _data(model), _recorded(values), x, logp)
 
     def refuse_other_variables(self, model: Model) -> None:
         """Refuse a model of other variables or data.
@@ -57,6 +62,23 @@ class Fingerprint:
         changed = sorted(n for n in names if self.data.get(n) != data.get(n))
         if changed:
             raise _refusal(f"other data in {', '.join(changed)}")
+
+    def refuse_other_values(self, values: Values) -> None:
+        """Refuse a model of which other values would be recorded.
+
+        Raises
+        ------
+        ModelError
+            Naming them.
+        """
+        recorded = _recorded(values)
+        if recorded != self.recorded:
+            pairs = (self.recorded, recorded), (recorded, self.recorded)
+            there, here = (
+                _listed({n: shape for n, shape in one.items() if other.get(n) != shape}) or "none"
+                for one, other in pairs
+            )
+            raise _refusal(f"recorded values {there}, not {here}")
 
     def refuse_other_density(self, solver: Solver, params: Sequence[np.ndarray]) -> None:
         """Refuse a model of the same variables and data, but other distributions.
@@ -75,8 +97,14 @@ def _variables(model: Model) -> dict[str, list[int]]:
     return {name: list(np.shape(value)) for name, value in model.initial_point().items()}
 
 
+def _recorded(values: Values) -> dict[str, list[int]]:
+    return {name: list(shape) for name, shape in values.shapes.items()}
+
+
 def _data(model: Model) -> dict[str, str]:
     data = {**find_constants(model), **find_observations(model)}
+    known = {dim: values for dim, values in model.coords.items() if values is not None}
+    data |= {f"the coordinates of {dim}": values for dim, values in known.items()}
     return {str(name): _digest(np.asarray(value)) for name, value in data.items()}
 
 

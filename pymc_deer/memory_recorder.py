@@ -12,6 +12,7 @@ from pymc_deer.inference_data import inference_data
 from pymc_deer.recorder import Ending, Piece, Recorder, Values
 from pymc_deer.settings import Settings
 from pymc_deer.stats import STATS
+from pymc_deer.status import OptionError
 
 
 class StretchTrace(NDArray):
@@ -49,6 +50,12 @@ class MemoryRecorder(Recorder):
         super().__init__(values, keeps_warmup=not settings.discard_tuned_samples)
         self._settings, self._idata_kwargs = settings, idata_kwargs
         assert settings.tune is not None
+        # Those are computed of the draws themselves.
+        of_draws = ("log_likelihood", "log_prior")
+        layout = {k: v for k, v in idata_kwargs.items() if k not in of_draws}
+        if layout or values.model.coords:
+            # What is wrong with it would otherwise be found when the draws are made, and lose them.
+            template(values, settings, layout)
         self._traces = _traces(values, settings.tune + settings.draws)
 
     def finished(self, ending: Ending) -> DataTree:
@@ -76,23 +83,37 @@ class MemoryRecorder(Recorder):
 
 
 def template(values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -> DataTree:
-    """What the run would return, with a few draws of each phase, whose values mean nothing."""
+    """What the run would return, with a few draws of each phase, whose values mean nothing.
+
+    Raises
+    ------
+    OptionError
+        If nothing could be returned, with what PyMC and ArviZ say of it.
+    """
     # ArviZ takes it for a mistake if there are more chains than draws.
     n_draws = values.n_chains
     n_tune = n_draws if settings.tune else 0
     traces = _traces(values, n_tune + n_draws)
     for trace in traces:
         trace.end(n_tune + n_draws)
-    return inference_data(
-        traces,
-        tune=n_tune,
-        t_sampling=0.0,
-        discard_tuned_samples=settings.discard_tuned_samples,
-        compute_convergence_checks=False,
-        idata_kwargs=idata_kwargs,
-        model=values.model,
-        quiet=True,
-    )
+    try:
+        return inference_data(
+            traces,
+            tune=n_tune,
+            t_sampling=0.0,
+            discard_tuned_samples=settings.discard_tuned_samples,
+            compute_convergence_checks=False,
+            idata_kwargs=idata_kwargs,
+            model=values.model,
+            quiet=True,
+        )
+    except (TypeError, ValueError) as error:
+        given = (
+            f"idata_kwargs={sorted(idata_kwargs)}" if idata_kwargs else "the model's coordinates"
+        )
+        raise OptionError(
+            f"sample: draws cannot become InferenceData with {given}: {error}"
+        ) from error
 
 
 def _traces(values: Values, n_draws: int) -> list[StretchTrace]:

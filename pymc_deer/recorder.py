@@ -59,8 +59,10 @@ class Values:
         self.calls_python = calls_python(single)
         x = layout.ravel(self.initial_point, density.dtype)
         self._at = at_each_row(dict(zip(self.names, single, strict=True)), x_of_one, x)
-        of_one = sum(value.nbytes for value in self._at(x[None]))
-        most = _BLOCK_BYTES // (n_chains * (x.nbytes + of_one + 8 * len(STATS)))
+        of_one = self._at(x[None])
+        self.shapes = {name: v.shape[1:] for name, v in zip(self.names, of_one, strict=True)}
+        n_bytes = sum(value.nbytes for value in of_one)
+        most = _BLOCK_BYTES // (n_chains * (x.nbytes + n_bytes + 8 * len(STATS)))
         self.rows_per_block = max(1, most)
         self._batch = min(_BATCH, self.rows_per_block)
 

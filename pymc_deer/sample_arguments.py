@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import fields
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, get_args
 
 from pymc.model import BaseModel, Model, modelcontext
+from pymc.progress_bar.progress import ProgressBarOptions
 
 from pymc_deer.options import HMCOptions, listed
 from pymc_deer.status import OptionError, invalid_option
@@ -70,6 +71,20 @@ def refuse_foreign(options: Mapping[str, Any]) -> None:
         )
 
 
+def refuse_no_progressbar(progressbar: Any) -> None:
+    """Refuse what PyMC would when all is compiled and there is a store.
+
+    Raises
+    ------
+    OptionError
+        Telling what there is.
+    """
+    known = get_args(ProgressBarOptions)
+    if not isinstance(progressbar, bool) and progressbar not in known:
+        expected = f"True, False or one of {known}"
+        raise invalid_option("sample", "progressbar", progressbar, expected)
+
+
 def refuse_to_begin(model: Any, initvals: Any, chains: int, store: Any) -> None:
     """Refuse what no run can begin with, before anything is compiled.
 
@@ -98,6 +113,41 @@ def refuse_to_begin(model: Any, initvals: Any, chains: int, store: Any) -> None:
             f"sample(initvals=...): the model has no {', '.join(unknown)}; its free variables are "
             f"{', '.join(rv.name for rv in context.free_RVs)}."
         )
+
+
+def checked_kwargs(idata_kwargs: Any) -> dict[str, Any]:
+    """`idata_kwargs`, which are none by default.
+
+    Raises
+    ------
+    OptionError
+        If they are no arguments by name.
+    """
+    if idata_kwargs is not None and not isinstance(idata_kwargs, Mapping):
+        expected = "None or a dict of arguments of pm.to_inference_data"
+        raise invalid_option("sample", "idata_kwargs", idata_kwargs, expected)
+    return dict(idata_kwargs or {})
+
+
+def refuse_unknown_terms(idata_kwargs: Mapping[str, Any], model: Model | None) -> None:
+    """Refuse the log-likelihood or the log-prior of a variable that has none.
+
+    Raises
+    ------
+    OptionError
+        Naming the variables that have one.
+    """
+    context = modelcontext(model)
+    for group, variables in (
+        ("log_likelihood", context.observed_RVs),
+        ("log_prior", context.free_RVs),
+    ):
+        asked, known = idata_kwargs.get(group, False), [rv.name for rv in variables]
+        if isinstance(asked, bool):
+            continue
+        if not (names := _listed(asked)) or not set(names) <= set(known):
+            expected = f"True, False or a list of some of {', '.join(known)}"
+            raise invalid_option("sample", f"idata_kwargs[{group!r}]", asked, expected)
 
 
 def refuse_unknown_names(var_names: Sequence[str] | None, model: Model) -> None:

@@ -25,11 +25,14 @@ from pymc_deer.memory_recorder import MemoryRecorder
 from pymc_deer.phases import Phases
 from pymc_deer.recorder import Ending, Recorder, Values
 from pymc_deer.sample_arguments import (
+    checked_kwargs,
     refuse_beside_resume,
     refuse_beside_store,
     refuse_foreign,
+    refuse_no_progressbar,
     refuse_to_begin,
     refuse_unknown_names,
+    refuse_unknown_terms,
 )
 from pymc_deer.settings import Settings
 from pymc_deer.shared_step import make_step, within_memory
@@ -135,13 +138,14 @@ def sample(
     {'chain': 4, 'draw': 1000}
     """
     refuse_foreign(deer_options)
+    refuse_no_progressbar(progressbar)
     hardware = Hardware.of(cores, devices)
     settings = Settings(
         draws, kernel, tune, chains, var_names, random_seed, discard_tuned_samples, deer_options
     )
     hardware.refuse_differences(settings, store, resume)
     if resume is None:
-        run = _begun(settings, model, hardware, initvals, idata_kwargs or {}, store)
+        run = _begun(settings, model, hardware, initvals, checked_kwargs(idata_kwargs), store)
     else:
         refuse_beside_resume(store=store, initvals=initvals, idata_kwargs=idata_kwargs)
         run = _resumed(settings, model, hardware, Path(resume))
@@ -193,15 +197,14 @@ class StretchProgress(MCMCProgressBarManager):
         if not self._show_progress:
             return
         n_draws = len(stretches[0])
+        of_each = self.completed_draws // self.chains + n_draws
         for chain, stretch in enumerate(stretches):
             self.completed_draws += n_draws
             last = {name: column[-1] for name, column in stretch.statistics.items()}
             last |= {"diverging": any(stretch.statistics["diverging"]), "tune": tuning}
             failing, stats = self._extract_stats([last])
-            if self.combined_progress:
-                task, done = 0, self.completed_draws
-            else:
-                task, done = chain, (self.completed_draws - 1) // self.chains + 1
+            combined = self.combined_progress
+            task, done = (0, self.completed_draws) if combined else (chain, of_each)
             stats["draw"] = done - self._tune_total if done > self._tune_total else done
             self._backend.update(
                 task_id=task,
@@ -250,6 +253,7 @@ def _begun(
 ) -> Run:
     """A run from its start."""
     refuse_to_begin(model, initvals, settings.chains, store)
+    refuse_unknown_terms(idata_kwargs, model)
     if store is not None:
         require_zarr()
         refuse_beside_store(idata_kwargs)
@@ -271,7 +275,7 @@ def _begun(
         recorder = MemoryRecorder(values, settings, idata_kwargs)
     else:
         start = ensemble.records[0].x
-        fingerprint = Fingerprint.of(step.model, ensemble.solver, start, params)
+        fingerprint = Fingerprint.of(values, ensemble.solver, start, params)
         checkpoint = Checkpoint(
             *(stored, step.backend, step.calibration, fingerprint, attrs),
             *(ensemble.records, phases.seconds),
@@ -297,7 +301,9 @@ def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run
         phases = Phases(checkpoint.seconds)
         with phases.of("compile"):
             step = make_step(replace(settings, options=options), model, hardware)
+            refuse_unknown_names(settings.var_names, model)
             values = Values(model, step.density, settings.var_names, settings.chains)
+        checkpoint.fingerprint.refuse_other_values(values)
         params = step.density.param_values({})
         ensemble = Ensemble(hardware.solver(step.solver, settings, params), checkpoint.records)
         checkpoint.fingerprint.refuse_other_density(ensemble.solver, params)

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from xarray import Dataset, DataTree, Variable
-from xarray.backends import BackendArray
 from xarray.conventions import encode_cf_variable
 from xarray.core import indexing
 
 from pymc_deer.status import BackendError, ModelError, invalid_option
+from pymc_deer.stored_rows import StoredRows
 
 _METADATA = ".zmetadata"
 """Zarr's file with the metadata of all arrays, which xarray reads first: as it is replaced as a
@@ -59,7 +60,7 @@ def open_store(path: str | PathLike[str]) -> DataTree:
     Raises
     ------
     OptionError
-        If there is no store of draws.
+        If there is no store of draws, and when draws are read whose file is not there any more.
     BackendError
         If Zarr is missing.
 
@@ -76,22 +77,29 @@ def open_store(path: str | PathLike[str]) -> DataTree:
     1000
     """
     require_zarr()
-    import zarr
-
-    kwargs: dict[str, Any] = {} if _is_zarr_2() else {"zarr_format": 2}
     if not (Path(path) / _METADATA).exists():
         expected = "a directory that sample(store=...) has written draws to"
         raise invalid_option("open_store", "path", os.fspath(path), expected)
-    # Of the file that is replaced as a whole: all arrays are of one length.
-    root = zarr.open_consolidated(os.fspath(path), mode="r", **kwargs)
-    arrays: dict[str, dict[str, Any]] = {}
-    for key in json.loads((Path(path) / _METADATA).read_text())["metadata"]:
-        match key.split("/"):
-            case [group, name, ".zarray"]:
-                arrays.setdefault(group, {})[name] = root[f"{group}/{name}"]
+    root, arrays = _committed(Path(path))
     return DataTree.from_dict(
         {f"/{group}": _dataset(root[group], made) for group, made in arrays.items()}
     )
+
+
+def _committed(path: Path) -> tuple[Any, dict[str, dict[str, StoredRows]]]:
+    """A store as it was committed last, and its arrays by group and name."""
+    import zarr
+
+    kwargs: dict[str, Any] = {} if _is_zarr_2() else {"zarr_format": 2}
+    # Of the file that is replaced as a whole: all arrays are of one length.
+    root = zarr.open_consolidated(os.fspath(path), mode="r", **kwargs)
+    arrays: dict[str, dict[str, StoredRows]] = {}
+    for key in json.loads((path / _METADATA).read_text())["metadata"]:
+        match key.split("/"):
+            case [group, name, ".zarray"]:
+                rows = StoredRows(root[f"{group}/{name}"], path / group / name)
+                arrays.setdefault(group, {})[name] = rows
+    return root, arrays
 
 
 class DrawStore:
@@ -107,20 +115,23 @@ class DrawStore:
 
     def __init__(self, path: Path, sizes: Mapping[str, int]) -> None:
         self.path, self.sizes = path, dict(sizes)
+        for rows in (rows for made in _committed(path)[1].values() for rows in made.values()):
+            rows.refuse_lost()
         self._metadata = json.loads((path / _METADATA).read_text())
         committed = {group: self._entries[f"{group}/draw/.zarray"]["shape"][0] for group in sizes}
         # Arrays keep the length that they are opened with: rows are written beyond what is told.
         _set_lengths(self._entries, sizes)
         self.settle()
-        root = _open(path, "r+")
-        self._arrays = {
-            group: {
-                name: root[f"{group}/{name}"]
-                for _, name, _ in (key.split("/") for key in _growing(self._entries, group))
-                if name != "draw"
+        with _writing_all_chunks():
+            root = _open(path, "r+")
+            self._arrays = {
+                group: {
+                    name: root[f"{group}/{name}"]
+                    for _, name, _ in (key.split("/") for key in _growing(self._entries, group))
+                    if name != "draw"
+                }
+                for group in sizes
             }
-            for group in sizes
-        }
         _set_lengths(self._entries, committed)
         self.settle()
 
@@ -149,12 +160,13 @@ class DrawStore:
             group: {str(name): _plain(str(name), v) for name, v in data.variables.items()}
             for group, data in groups.items()
         }
-        root = _open(path, "a")
-        for group, variables in plain.items():
-            made = root.create_group(group)
-            made.attrs.update(_json(groups[group].attrs))
-            for name, variable in variables.items():
-                _create_array(made, name, variable, sizes.get(group, 0), rows_per_chunk)
+        with _writing_all_chunks():
+            root = _open(path, "a")
+            for group, variables in plain.items():
+                made = root.create_group(group)
+                made.attrs.update(_json(groups[group].attrs))
+                for name, variable in variables.items():
+                    _create_array(made, name, variable, sizes.get(group, 0), rows_per_chunk)
         # In the template's order, which readers keep.
         keys = [".zgroup"]
         for group, variables in plain.items():
@@ -221,37 +233,6 @@ def _axis(entries: Mapping[str, Any], key: str) -> int:
     return dims.index("draw") if "draw" in dims else -1
 
 
-_CHUNKS = 4
-"""Chunks that are read at a time where not all of their rows are wanted."""
-
-
-class _Rows(BackendArray):
-    """A Zarr array that xarray reads the parts of that are used."""
-
-    def __init__(self, array: Any) -> None:
-        self.array, self.shape, self.dtype = array, array.shape, array.dtype
-
-    def __getitem__(self, key: Any) -> Any:
-        basic = indexing.IndexingSupport.BASIC
-        return indexing.explicit_indexing_adapter(key, self.shape, basic, self._read)
-
-    def _read(self, key: Any) -> np.ndarray:
-        """Zarr takes all chunks of a selection into memory: of every n-th row a few at a time."""
-        steps = [part.step or 1 if isinstance(part, slice) else 0 for part in key]
-        if max(steps, default=0) <= 1:
-            return np.asarray(self.array[key])
-        axis = int(np.argmax(steps))
-        rows = range(*key[axis].indices(self.shape[axis]))
-        most = max(1, _CHUNKS * self.array.chunks[axis] // rows.step)
-        parts = []
-        for i in range(0, max(1, len(rows)), most):
-            some = rows[i : i + most]
-            part = slice(some.start, some.stop, some.step)
-            parts.append(self.array[(*key[:axis], part, *key[axis + 1 :])])
-        # Where a part of the key is a number, there is no axis.
-        return np.concatenate(parts, axis=np.count_nonzero(steps[:axis]))
-
-
 def replace_file(path: Path, content: bytes) -> None:
     """Have a file hold `content`, or what it held before: nothing between them is ever seen."""
     beside = path.with_name(f"{path.name}.partial")
@@ -270,6 +251,16 @@ def _open(path: Path, mode: str) -> Any:
         return zarr.open_group(str(path), mode=mode)  # pyright: ignore[reportArgumentType]
     kwargs: dict[str, Any] = {"zarr_format": 2, "use_consolidated": False}
     return zarr.open_group(str(path), mode=mode, **kwargs)  # pyright: ignore[reportArgumentType]
+
+
+def _writing_all_chunks() -> AbstractContextManager[Any]:
+    """Where arrays are opened that write chunks of zeros too: one that is not there is lost."""
+    import zarr
+
+    if _is_zarr_2():
+        return nullcontext()
+    config: Any = zarr.config  # pyright: ignore[reportAttributeAccessIssue]
+    return config.set({"array.write_empty_chunks": True})
 
 
 def _is_zarr_2() -> bool:
@@ -298,12 +289,12 @@ def _create_array(
         array[...] = np.arange(n_draws)
 
 
-def _dataset(group: Any, arrays: Mapping[str, Any]) -> Dataset:
+def _dataset(group: Any, arrays: Mapping[str, StoredRows]) -> Dataset:
     variables = {}
-    for name, array in arrays.items():
-        attrs = dict(array.attrs)
+    for name, rows in arrays.items():
+        attrs = dict(rows.array.attrs)
         dims = attrs.pop(_DIMS)
-        variables[name] = Variable(dims, indexing.LazilyIndexedArray(_Rows(array)), attrs)
+        variables[name] = Variable(dims, indexing.LazilyIndexedArray(rows), attrs)
     return xr.decode_cf(Dataset(variables, attrs=dict(group.attrs)))
 
 

@@ -6,6 +6,7 @@ mistake; the error must be of the row's class and say what the row says.
 
 import importlib.util
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -370,6 +371,24 @@ def of_several_types() -> None:
     pm.Normal("x", dims="kind")
 
 
+def of_pairs() -> None:
+    pm.modelcontext(None).add_coord("kind", [("a", 1), ("b", 2)])
+    pm.Normal("x", dims="kind")
+
+
+def without_a_file(of: Callable[[Path], object]) -> Trigger:
+    """The mistake is that a file of a store has been removed."""
+
+    def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+        kernel = next(name for name, kind in KERNELS.items() if issubclass(kind, sampler))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(shutil.copytree(stored(kernel).name, Path(folder) / "run"))
+            (path / "posterior" / "x" / "0.0").unlink()
+            return of(path)
+
+    return trigger
+
+
 def like_one_variable(observed: float = 0.5, sd: float = 2.0) -> pm.Model:
     with pm.Model() as model:
         x = pm.Normal("x", 1.0, sd)
@@ -684,6 +703,24 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "`plot_tuning` of draws without warm-up": drawn(plots.plot_tuning, in_single_steps),
     "matplotlib missing": without_matplotlib,
+    "`sample` with an unknown `progressbar`": tuple(
+        together(progressbar=value) for value in ("bars", None, 1)
+    ),
+    "`sample` with `idata_kwargs` that are no dict": tuple(
+        together(idata_kwargs=value) for value in (True, "log_likelihood", ["log_prior"])
+    ),
+    "`sample` with `idata_kwargs` that ask for the log-likelihood or the log-prior of a variable "
+    "that has none": (
+        together(idata_kwargs={"log_likelihood": ["x"]}),
+        together(idata_kwargs={"log_prior": "x"}),
+    ),
+    "`sample` with `idata_kwargs` that PyMC or ArviZ refuse, before the draws are made": (
+        together(idata_kwargs={"coord": {}}),
+        with_place(Path.exists, store="new", idata_kwargs={"coord": {}}),
+    ),
+    "`sample` of a model whose coordinates they refuse, such as tuples": together(
+        model=model_of(of_pairs)()
+    ),
     "`sample(store=...)` that is no path, or a URL": tuple(
         together(store=value)
         for value in (5, True, b"run", "s3://bucket/run", Path("s3://bucket"), "file:///run")
@@ -721,6 +758,11 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "`sample(resume=...)` with `hvp` that the run has not, or without the one it has": goes_on(
         hvp=lambda x, v: -v
+    ),
+    "a file of a store that is not there any more, when its draws are read, or when the run is to "
+    "go on": (
+        without_a_file(lambda path: open_store(path)["posterior"]["x"].values),
+        without_a_file(lambda path: pymc_deer.sample(resume=path, model=one_variable())),
     ),
     "`sample(resume=...)` with another model": (
         goes_on(model_of(lambda: pm.Normal("x", shape=2))),

@@ -17,16 +17,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from numpy.testing import assert_array_equal
 from xarray import DataTree
 
 import pymc_deer
-from pymc_deer import ensemble, plan, shared_step, store, store_recorder
+from pymc_deer import ensemble, plan, recorder, shared_step, store, store_recorder
 from pymc_deer.checkpoint import Checkpoint
 from pymc_deer.examples import eight_schools
-from pymc_deer.status import OptionError
+from pymc_deer.status import ModelError, OptionError
 from pymc_deer.store import DrawStore, open_store
 from pymc_deer.store_recorder import StoreRecorder
 from tests.support import BACKENDS, SEED, interrupt
@@ -95,7 +96,7 @@ SCHOOLS = eight_schools()
 
 
 def run(**changes: Any) -> DataTree:
-    return pymc_deer.sample(model=SCHOOLS, **(OPTIONS | changes))
+    return pymc_deer.sample(**({"model": SCHOOLS} | OPTIONS | changes))
 
 
 def resumed(path: Path, **changes: Any) -> DataTree:
@@ -343,6 +344,68 @@ def test_an_interrupted_run_is_returned_and_goes_on(
     assert_same(resumed(tmp_path), whole)
     # Nothing is left to do.
     assert_same(resumed(tmp_path), whole)
+
+
+def mean_of(total: str = "total", shape: int = 1, dim: str = "abc") -> pm.Model:
+    with pm.Model(coords={"k": list(dim)}) as model:
+        b = pm.Normal("b", dims="k")
+        if total:
+            pm.Deterministic(total, pt.repeat(b.sum(), shape))
+        pm.Normal("y", b.sum(), pm.HalfNormal("s"), observed=np.linspace(-1.0, 2.0, 20))
+    return model
+
+
+def test_a_run_whose_backend_was_chosen_for_it_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
+    """To look at a gradient's work, which the choice goes by, changes nothing of the gradient."""
+    options = {"model": mean_of(), "backend": "auto"}
+    whole = run(**options)
+    assert_same(run(model=mean_of()), whole)
+    with monkeypatch.context() as patch:
+        interrupt(patch, 10)
+        run(store=tmp_path, **options)
+    assert_same(resumed(tmp_path, model=mean_of()), whole)
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (partial(mean_of, ""), r"recorded values total \(1,\), not none"),
+        (partial(mean_of, "sum"), r"recorded values total \(1,\), not sum \(1,\)"),
+        (partial(mean_of, shape=3), r"recorded values total \(1,\), not total \(3,\)"),
+        (partial(mean_of, dim="abd"), "other data in the coordinates of k"),
+    ],
+    ids=["no Deterministic", "another name", "another shape", "another coordinate"],
+)
+def test_a_run_goes_on_with_what_it_records(
+    model: Callable[[], pm.Model], told: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    with monkeypatch.context() as patch:
+        interrupt(patch, 5)
+        run(store=tmp_path, model=mean_of())
+    with pytest.raises(ModelError, match=told):
+        resumed(tmp_path, model=model())
+
+
+def test_draws_whose_file_is_lost_are_not_made_up(tmp_path: Path, monkeypatch: Any) -> None:
+    with monkeypatch.context() as patch:
+        interrupt(patch, 10)
+        patch.setattr(recorder, "_BLOCK_BYTES", 2000)
+        idata = run(store=tmp_path)
+    mu = idata["warmup_posterior"]["mu"]
+    whole = mu.values
+    [first, *_, last] = sorted((tmp_path / "warmup_posterior" / "mu").glob("0.*"))
+    last.rename(tmp_path / "elsewhere")
+    assert_array_equal(mu[:, 0], whole[:, 0])
+    assert_array_equal(idata["warmup_posterior"]["tau"].mean(), np.mean(idata.warmup_posterior.tau))
+    for read in (lambda: mu.values, lambda: mu[:, -1].values, lambda: mu[:, ::3].values):
+        with pytest.raises(OptionError, match=f"{last.name} is not there any more"):
+            read()
+    with pytest.raises(OptionError, match=f"{last.name} is not there any more"):
+        resumed(tmp_path)
+    (tmp_path / "elsewhere").rename(last)
+    assert_array_equal(mu, whole)
+    assert_same(resumed(tmp_path), run())
+    assert first != last
 
 
 @pytest.mark.usefixtures("steps")

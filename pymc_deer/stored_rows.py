@@ -1,0 +1,75 @@
+"""Arrays of a store, of which the parts are read that are used."""
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from pymc_deer.status import OptionError
+
+_CHUNKS = 4
+"""Chunks that are read at a time where not all of their rows are wanted."""
+
+
+class StoredRows(BackendArray):
+    """A Zarr array for xarray.
+
+    Parameters
+    ----------
+    array
+        As Zarr opens it, each of its chunks a file that has been written.
+    place
+        The directory of these files.
+    """
+
+    def __init__(self, array: Any, place: Path) -> None:
+        self.array, self.place = array, place
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __getitem__(self, key: Any) -> Any:
+        basic = indexing.IndexingSupport.BASIC
+        return indexing.explicit_indexing_adapter(key, self.shape, basic, self._read)
+
+    def refuse_lost(self, key: Sequence[int | slice] | None = None) -> None:
+        """Refuse to read, of all that there is or of a part, what is there no longer.
+
+        For Zarr a chunk without a file is one that nobody has written, whose numbers are any.
+
+        Raises
+        ------
+        OptionError
+            Naming the first file that is missing.
+        """
+        parts = key or [slice(None)] * len(self.shape)
+        touched = [
+            np.unique(np.atleast_1d(np.arange(size)[part]) // chunk).tolist()
+            for part, size, chunk in zip(parts, self.shape, self.array.chunks, strict=True)
+        ]
+        for chunk in product(*touched):
+            file = self.place / (".".join(map(str, chunk)) or "0")
+            if not file.exists():
+                raise OptionError(
+                    f"{file} is not there any more, and with it values of {self.place.name}. Bring "
+                    "the file back, or sample again: the other values of the store are whole."
+                )
+
+    def _read(self, key: Any) -> np.ndarray:
+        """Zarr takes all chunks of a selection into memory: of every n-th row a few at a time."""
+        self.refuse_lost(key)
+        steps = [part.step or 1 if isinstance(part, slice) else 0 for part in key]
+        if max(steps, default=0) <= 1:
+            return np.asarray(self.array[key])
+        axis = int(np.argmax(steps))
+        rows = range(*key[axis].indices(self.shape[axis]))
+        most = max(1, _CHUNKS * self.array.chunks[axis] // rows.step)
+        parts = []
+        for i in range(0, max(1, len(rows)), most):
+            some = rows[i : i + most]
+            part = slice(some.start, some.stop, some.step)
+            parts.append(self.array[(*key[:axis], part, *key[axis + 1 :])])
+        # Where a part of the key is a number, there is no axis.
+        return np.concatenate(parts, axis=np.count_nonzero(steps[:axis]))
