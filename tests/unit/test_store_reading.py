@@ -1,5 +1,6 @@
 """Of every n-th draw of a store, memory holds a few chunks at a time."""
 
+from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
@@ -9,7 +10,9 @@ from numpy.testing import assert_array_equal
 from xarray import Variable
 from xarray.core import indexing
 
-from pymc_deer import store
+from pymc_deer import stored_rows
+from pymc_deer.status import OptionError
+from pymc_deer.stored_rows import StoredRows
 
 CHUNK = 10
 VALUES = np.arange(4 * 205 * 3).reshape(4, 205, 3)
@@ -29,28 +32,78 @@ class Stored:
         return VALUES[key]
 
 
+class Number:
+    """An array of no dimension."""
+
+    shape, dtype, chunks = (), np.dtype(float), ()
+
+    def __getitem__(self, key: tuple[Any, ...]) -> np.ndarray:
+        return np.array(3.0)[key]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of all chunks of either array."""
+    folder = tmp_path_factory.mktemp("array")
+    for name in ("0", *(f"0.{i}.0" for i in range(21))):
+        (folder / name).touch()
+    return folder
+
+
+def lazily(array: Stored, place: Path) -> Variable:
+    rows = indexing.LazilyIndexedArray(StoredRows(array, place))
+    return Variable(("chain", "draw", "i"), rows)
+
+
 @pytest.mark.parametrize("step", [2, 7, 10, 49, 204, 1000])
 @pytest.mark.parametrize("first", [0, 3, 204, 205])
 @pytest.mark.parametrize("chain", [..., 1, [0, 2], slice(None, None, 2)])
 def test_some_rows_are_read_by_a_few_chunks(
-    step: int, first: int, chain: int | list[int] | slice | EllipsisType
+    step: int, first: int, chain: int | list[int] | slice | EllipsisType, place: Path
 ) -> None:
     array = Stored()
-    lazy = Variable(("chain", "draw", "i"), indexing.LazilyIndexedArray(store._Rows(array)))
+    lazy = lazily(array, place)
     chosen = {} if chain is ... else {"chain": chain}
     found = lazy.isel(draw=slice(first, None, step), **chosen).values
     assert_array_equal(found, VALUES[:, first::step][slice(None) if chain is ... else chain])
     if not isinstance(chain, slice):
-        assert max(array.spans) <= max(store._CHUNKS * CHUNK, step + 1)
+        assert max(array.spans) <= max(stored_rows._CHUNKS * CHUNK, step + 1)
 
 
-def test_a_number_is_read() -> None:
-    number = store._Rows(np.array(3.0))
+def test_a_number_is_read(place: Path) -> None:
+    number = StoredRows(Number(), place)
     assert Variable((), indexing.LazilyIndexedArray(number)).values == 3.0
 
 
-def test_all_rows_are_read_at_once() -> None:
+def test_all_rows_are_read_at_once(place: Path) -> None:
     array = Stored()
-    lazy = Variable(("chain", "draw", "i"), indexing.LazilyIndexedArray(store._Rows(array)))
-    assert_array_equal(lazy.values, VALUES)
+    assert_array_equal(lazily(array, place).values, VALUES)
     assert array.spans == [205]
+
+
+@pytest.mark.parametrize(
+    ("rows", "reads_it"),
+    [
+        (slice(None), True),
+        (slice(0, 50), False),
+        (slice(49, 51), True),
+        (slice(3, None, 50), True),
+        (slice(3, None, 60), False),
+        (55, True),
+        (60, False),
+    ],
+)
+def test_only_what_is_read_has_to_be_there(
+    rows: slice | int, reads_it: bool, place: Path, tmp_path: Path
+) -> None:
+    lost = place / "0.5.0"
+    lost.rename(tmp_path / "lost")
+    try:
+        some = lazily(Stored(), place).isel(draw=rows)
+        if reads_it:
+            with pytest.raises(OptionError, match=r"0\.5\.0 is not there any more"):
+                _ = some.values
+        else:
+            assert_array_equal(some.values, VALUES[:, rows])
+    finally:
+        (tmp_path / "lost").rename(lost)
