@@ -32,6 +32,7 @@ from pytensor.tensor.type import discrete_dtypes
 
 from pymc_deer.checks import failures_rejected
 from pymc_deer.constants import folded, lifted
+from pymc_deer.data_shapes import refuse_shapes
 from pymc_deer.derivatives import HvpFunction, automatic_hvp, gradient
 from pymc_deer.gradient_first import CHEAP, GradientFirst, common_parts
 from pymc_deer.kernel_distances import distances_with_gradient
@@ -278,12 +279,13 @@ def build_density(
     Raises
     ------
     ModelError
-        No variables, one that is discrete or empty, or a logp without gradient (naming the
-        variable).
+        No variables, one that is discrete or empty, a logp without gradient (naming the
+        variable), or data whose shapes do not fit.
     """
     chosen = list(model.value_vars if value_vars is None else value_vars)
     rv_names = {value: rv.name for rv, value in model.rvs_to_values.items()}
     _check_variables(chosen, rv_names)
+    refuse_shapes(model)
     point = model.initial_point()
     layout = Layout(
         names=tuple(v.name for v in chosen),

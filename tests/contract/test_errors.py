@@ -371,6 +371,17 @@ def of_several_types() -> None:
     pm.Normal("x", dims="kind")
 
 
+def half_set_anew(name: str = "covariate") -> pm.Model:
+    with pm.Model() as model:
+        slope, intercepts = pm.Normal("slope"), pm.Normal("intercepts", shape=2)
+        covariate = pm.Data("covariate", np.ones(5))
+        group = pm.Data("group", np.array([0, 1, 0, 1, 0]))
+        observed = pm.Data("observed", np.ones(5))
+        pm.Normal("y", slope * covariate + intercepts[group], observed=observed)
+        pm.set_data({name: np.zeros(7, model[name].dtype)})
+    return model
+
+
 def of_pairs() -> None:
     pm.modelcontext(None).add_coord("kind", [("a", 1), ("b", 2)])
     pm.Normal("x", dims="kind")
@@ -789,6 +800,12 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "NaN in data, such as a covariate, and logp NaN of it": made(model_of(nan_in_a_covariate)),
     "`pm.Minibatch`, or other random numbers in logp": made(model_of(some_of_the_data)),
     "NaN in `pm.Data`": made(model_of(lambda: pm.Data("d", np.array([1.0, np.nan])))),
+    "`pm.Data` whose shapes do not fit each other, as when one of two was set anew": (
+        made(half_set_anew),
+        together(model=half_set_anew()),
+        together(model=half_set_anew("group")),
+        profiled(half_set_anew),
+    ),
     "data of another shape after `pm.set_data`": data_of_another_shape,
     "a dimension of another length after `pm.set_data`, where logp depends on the length "
     "itself": dimension_of_another_length,
