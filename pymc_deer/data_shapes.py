@@ -62,6 +62,6 @@ def _can_be_computed(term: Tensor, model: Model) -> bool:
     function: Any = pytensor.function(inputs, term, mode=_AS_WRITTEN)
     try:
         function(*(point[value.name] for value in inputs))
-    except Exception:
+    except (IndexError, TypeError, ValueError):
         return False
     return True
