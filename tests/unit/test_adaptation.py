@@ -427,6 +427,23 @@ def test_what_batches_have_shown_is_not_shortened_by_the_last_metric(
     assert learned.steps_per_draw == steps
 
 
+@pytest.mark.parametrize("spread", [0.25, 4.0])
+def test_lengths_are_converted_where_the_metric_changes(spread: float) -> None:
+    moves = independent(400)
+    wider = trajectory(
+        spread * moves.z, moves.dlogp / spread, moves.log_alpha, moves.n_leapfrog, moves.step_sizes
+    )
+    warmup = new_warmup(path=ADAPTIVE)
+    warmup.done = max(i for i, s in enumerate(warmup.schedule) if s.ends_window)
+    window = WarmupWindow().extended([wider], warmup.tuning.metric, 20).with_paths([wider])
+    warmup.window = window
+    learned, found = warmup.learn(), window.best_path()
+    assert learned is not None
+    assert found is not None
+    assert_allclose(learned.metric.factor, spread, rtol=0.2)
+    assert learned.path.length * np.median(learned.metric.factor) == pytest.approx(found[0])
+
+
 def test_batches_of_longer_paths_say_less_of_shorter_ones() -> None:
     moves, times = independent(400), []
     for length in (1.6, 3.2):

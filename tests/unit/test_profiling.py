@@ -353,6 +353,18 @@ def test_numbers_are_indexed_by_arrays_alone() -> None:
     assert indexed == 200
 
 
+def test_counting_leaves_the_gradient_as_it_was() -> None:
+    """Compiled later, it is the one that is compiled where nothing was counted."""
+    with pm.Model() as model:
+        mu, s = pm.Normal("mu"), pm.HalfNormal("s")
+        pm.Normal("y", mu, s, observed=np.linspace(-1.0, 2.0, 20))
+    density = build_density(model)
+    outputs = [density.logp, density.dlogp]
+    before = pytensor.dprint(outputs, file="str")
+    count_indexed_and_functions(density)
+    assert pytensor.dprint(outputs, file="str") == before
+
+
 def test_functions_are_counted_for_each_number() -> None:
     with pm.Model() as model:
         group = pm.Normal("group", shape=4)
