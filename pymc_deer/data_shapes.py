@@ -14,7 +14,7 @@ from pymc_deer.named_axes import array_like
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
-_AS_WRITTEN = Mode(linker="py", optimizer=None)
+_AS_WRITTEN = Mode(linker="py", optimizer="merge")
 
 
 def refuse_shapes(model: Model) -> None:
