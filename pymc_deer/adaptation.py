@@ -17,7 +17,7 @@ from pymc_deer.dual_averaging import DualAveraging
 from pymc_deer.duplicate import duplicate
 from pymc_deer.memory import affordable_rows
 from pymc_deer.metric import Metric, MetricKind, identity_metric
-from pymc_deer.path_length import FIRST_LENGTH, PathLength
+from pymc_deer.path_length import FIRST_LENGTH, MAX_STEPS, PathLength
 from pymc_deer.path_statistics import TOO_MANY_TRANSITIONS
 from pymc_deer.warmup_schedule import Stretch, warmup_schedule
 from pymc_deer.warmup_window import WarmupWindow
@@ -180,7 +180,7 @@ class Warmup:
         if path.adapts and (found := window.best_path(self._shortest_path(growth))):
             length, single, batch_time = found
             # By shorter paths, what is slow is slower than the batches were.
-            batch_time *= max(1.0, path.length / length)
+            batch_time *= max(1.0, min(path.length, self._longest_path) / length)
             time = max(single, batch_time)
             least = self._least_length(n_seen, single, growth)
             path = replace(path, length=max(growth * length, least))
@@ -206,6 +206,10 @@ class Warmup:
         time = max(self.batch_time, _CERTAIN * single)
         steps = steps_per_draw(time * self.thinning, len(self.tuning.metric.mu))
         return min(steps, self.tuned_steps_per_draw)
+
+    @property
+    def _longest_path(self) -> float:
+        return MAX_STEPS * self.tuning.step_size
 
     def _shortest_path(self, growth: float) -> float:
         """Two steps, by the step size that the draws would have.
@@ -234,7 +238,8 @@ class Warmup:
         """
         if not any(stretch.learns_metric for stretch in self.schedule[self.done + 1 :]):
             return 0.0
-        longer = 2 * self.path.length * growth if time > TOO_MANY_TRANSITIONS else 0.0
+        longer = min(2 * self.path.length, self._longest_path) * growth
+        longer = longer if time > TOO_MANY_TRANSITIONS else 0.0
         return max(longer, FIRST_LENGTH if n_transitions < _ENOUGH_TRANSITIONS else 0.0)
 
     def adapt_step_size(self) -> None:

@@ -1,5 +1,6 @@
 """Draws in memory, in PyMC's own traces, and by them the layout of InferenceData."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -83,30 +84,31 @@ class MemoryRecorder(Recorder):
 
 
 def template(values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -> DataTree:
-    """What the run would return, with a few draws of each phase, whose values mean nothing.
+    """What the run would return, with a draw of each phase, whose values mean nothing.
 
     Raises
     ------
     OptionError
         If nothing could be returned, with what PyMC and ArviZ say of it.
     """
-    # ArviZ takes it for a mistake if there are more chains than draws.
-    n_draws = values.n_chains
-    n_tune = n_draws if settings.tune else 0
-    traces = _traces(values, n_tune + n_draws)
+    n_tune = 1 if settings.tune else 0
+    traces = _traces(values, n_tune + 1)
     for trace in traces:
-        trace.end(n_tune + n_draws)
+        trace.end(n_tune + 1)
     try:
-        return inference_data(
-            traces,
-            tune=n_tune,
-            t_sampling=0.0,
-            discard_tuned_samples=settings.discard_tuned_samples,
-            compute_convergence_checks=False,
-            idata_kwargs=idata_kwargs,
-            model=values.model,
-            quiet=True,
-        )
+        with warnings.catch_warnings():
+            # ArviZ takes it for a mistake if there are more chains than draws.
+            warnings.filterwarnings("ignore", "Found chain dimension", UserWarning)
+            return inference_data(
+                traces,
+                tune=n_tune,
+                t_sampling=0.0,
+                discard_tuned_samples=settings.discard_tuned_samples,
+                compute_convergence_checks=False,
+                idata_kwargs=idata_kwargs,
+                model=values.model,
+                quiet=True,
+            )
     except (TypeError, ValueError) as error:
         given = (
             f"idata_kwargs={sorted(idata_kwargs)}" if idata_kwargs else "the model's coordinates"

@@ -393,10 +393,12 @@ def test_draws_whose_file_is_lost_are_not_made_up(tmp_path: Path, monkeypatch: A
         idata = run(store=tmp_path)
     mu = idata["warmup_posterior"]["mu"]
     whole = mu.values
-    [first, *_, last] = sorted((tmp_path / "warmup_posterior" / "mu").glob("0.*"))
+    tau = idata["warmup_posterior"]["tau"].to_numpy()
+    files = (tmp_path / "warmup_posterior" / "mu").glob("0.*")
+    last = max(files, key=lambda file: int(file.name.split(".")[1]))
     last.rename(tmp_path / "elsewhere")
     assert_array_equal(mu[:, 0], whole[:, 0])
-    assert_array_equal(idata["warmup_posterior"]["tau"].mean(), np.mean(idata.warmup_posterior.tau))
+    assert_array_equal(open_store(tmp_path)["warmup_posterior"]["tau"], tau)
     for read in (lambda: mu.values, lambda: mu[:, -1].values, lambda: mu[:, ::3].values):
         with pytest.raises(OptionError, match=f"{last.name} is not there any more"):
             read()
@@ -405,7 +407,6 @@ def test_draws_whose_file_is_lost_are_not_made_up(tmp_path: Path, monkeypatch: A
     (tmp_path / "elsewhere").rename(last)
     assert_array_equal(mu, whole)
     assert_same(resumed(tmp_path), run())
-    assert first != last
 
 
 @pytest.mark.usefixtures("steps")
