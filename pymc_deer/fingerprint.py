@@ -45,7 +45,7 @@ class Fingerprint:
     ) -> "Fingerprint":
         """Of a model whose density is evaluated at x, shape (D,)."""
         model, logp = values.model, _logp(solver, x, params)
-        return cls(_variables(model), _data(model), _recorded(values), x, logp)
+        return cls(_variables(model), _data(model), values.shapes, x, logp)
 
     def refuse_other_variables(self, model: Model) -> None:
         """Refuse a model of other variables or data.
@@ -71,9 +71,8 @@ class Fingerprint:
         ModelError
             Naming them.
         """
-        recorded = _recorded(values)
-        if recorded != self.recorded:
-            pairs = (self.recorded, recorded), (recorded, self.recorded)
+        if values.shapes != self.recorded:
+            pairs = (self.recorded, values.shapes), (values.shapes, self.recorded)
             there, here = (
                 _listed({n: shape for n, shape in one.items() if other.get(n) != shape}) or "none"
                 for one, other in pairs
@@ -95,10 +94,6 @@ class Fingerprint:
 
 def _variables(model: Model) -> dict[str, list[int]]:
     return {name: list(np.shape(value)) for name, value in model.initial_point().items()}
-
-
-def _recorded(values: Values) -> dict[str, list[int]]:
-    return {name: list(shape) for name, shape in values.shapes.items()}
 
 
 def _data(model: Model) -> dict[str, str]:

@@ -8,7 +8,6 @@ import numpy as np
 from pymc.backends.ndarray import NDArray
 from xarray import DataTree
 
-from pymc_deer.each_row import MODE
 from pymc_deer.inference_data import inference_data
 from pymc_deer.recorder import Ending, Piece, Recorder, Values
 from pymc_deer.settings import Settings
@@ -120,16 +119,12 @@ def template(values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -
 
 def _traces(values: Values, n_draws: int) -> list[StretchTrace]:
     """Traces of all chains, for so many draws of each."""
-    one = values.model.compile_fn(
-        values.variables,
-        inputs=values.model.value_vars,
-        point_fn=False,
-        on_unused_input="ignore",
-        mode=MODE,
-    )
     made = [
         StretchTrace(
-            model=values.model, vars=values.variables, fn=one, test_point=values.initial_point
+            model=values.model,
+            vars=values.variables,
+            fn=values.of_one_point,
+            test_point=values.initial_point,
         )
         for _ in range(values.n_chains)
     ]

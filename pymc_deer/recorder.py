@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from pymc_deer.batches import in_batches
 from pymc_deer.beside import Beside, InTurn
 from pymc_deer.chain import ChainRecord
 from pymc_deer.density import Density
-from pymc_deer.each_row import at_each_row
+from pymc_deer.each_row import MODE, at_each_row
 from pymc_deer.named_axes import named_as, without_names
 from pymc_deer.python_ops import calls_python
 from pymc_deer.stats import STATS
@@ -60,7 +60,7 @@ class Values:
         x = layout.ravel(self.initial_point, density.dtype)
         self._at = at_each_row(dict(zip(self.names, single, strict=True)), x_of_one, x)
         of_one = self._at(x[None])
-        self.shapes = {name: v.shape[1:] for name, v in zip(self.names, of_one, strict=True)}
+        self.shapes = {name: list(v.shape[1:]) for name, v in zip(self.names, of_one, strict=True)}
         n_bytes = sum(value.nbytes for value in of_one)
         most = _BLOCK_BYTES // (n_chains * (x.nbytes + n_bytes + 8 * len(STATS)))
         self.rows_per_block = max(1, most)
@@ -74,6 +74,17 @@ class Values:
     def can_be_checked(self) -> bool:
         """Whether PyMC's convergence checks find something to look at: they fail if not."""
         return any(rv.name in self.names for rv in self.model.free_RVs)
+
+    @cached_property
+    def of_one_point(self) -> Callable[..., Any]:
+        """The values of the model's value variables, compiled, as PyMC's traces want it."""
+        return self.model.compile_fn(
+            self.variables,
+            inputs=self.model.value_vars,
+            point_fn=False,
+            on_unused_input="ignore",
+            mode=MODE,
+        )
 
     def at(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Values by name, (C, n, ...), at the states `draws`, (C, n, D)."""
