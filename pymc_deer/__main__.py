@@ -1,9 +1,11 @@
 """The main job: ``python -m pymc_deer`` fits a model and checks the sampler on it."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import arviz as az
+import numpy as np
 import pymc as pm
 from xarray import DataTree
 
@@ -48,10 +50,37 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--backend", choices=("auto", "numba", "jax"), default="auto")
     parser.add_argument("--model", choices=tuple(EXAMPLES), default="breast-cancer")
-    parser.add_argument("--draws", type=int, default=1000, help="recorded draws per chain")
-    parser.add_argument("--chains", type=int, default=4)
-    parser.add_argument("--output", metavar="FILE.nc", help="write the InferenceData there")
+    parser.add_argument(
+        "--draws", type=_at_least(4), default=1000, help="recorded draws per chain, at least 4"
+    )
+    parser.add_argument(
+        "--chains", type=_at_least(2), default=4, help="at least 2, which R-hat compares"
+    )
+    parser.add_argument(
+        "--output", type=_new_file, metavar="FILE.nc", help="write the InferenceData there"
+    )
     return parser
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    """What reads an integer of at least so much from the command line."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is no integer of at least {least}")
+        return int(text)
+
+    return read
+
+
+def _new_file(text: str) -> Path:
+    """A file that can be written when the draws are made."""
+    file = Path(text)
+    if not file.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no directory {file.parent}")
+    if file.is_dir():
+        raise argparse.ArgumentTypeError(f"{file} is a directory")
+    return file
 
 
 def _statistics(idata: DataTree) -> str:
@@ -95,8 +124,9 @@ def step_comparison(step: DeerMALA) -> Comparison:
 
 def _verdict(idata: DataTree) -> str:
     diagnostics = az.summary(idata, kind="diagnostics", round_to="none")
-    r_hat = max(map(float, diagnostics["r_hat"]))
-    ess = min(map(float, diagnostics["ess_bulk"]))
+    # NaN, of a variable that never moves, is no convergence.
+    r_hat = np.max(np.asarray(diagnostics["r_hat"], float))
+    ess = np.min(np.asarray(diagnostics["ess_bulk"], float))
     found = f"largest R-hat {r_hat:.3f}, smallest bulk ESS {ess:.0f}"
     if r_hat < 1.01 and ess >= 400:
         return f"Converged: {found}."

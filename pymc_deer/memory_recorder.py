@@ -58,6 +58,10 @@ class MemoryRecorder(Recorder):
             template(values, settings, layout)
         self._traces = _traces(values, settings.tune + settings.draws)
 
+    @property
+    def has_draws(self) -> bool:
+        return self._waiting.end > (0 if self._keeps_warmup else self._settings.tune or 0)
+
     def finished(self, ending: Ending) -> DataTree:
         for trace in self._traces:
             trace.end(self.n_done)

@@ -6,6 +6,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self, TypedDict, get_args
 
 import numpy as np
+from pymc.util import get_random_generator
 
 from pymc_deer.acceptance import TargetAccept
 from pymc_deer.jacobian import RULES
@@ -271,6 +272,21 @@ def is_integer(value: Any, least: float, most: float = np.inf) -> bool:
     return (
         isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
     )
+
+
+def refuse_seed(sampler: str, name: str, seed: Any) -> None:
+    """Refuse what no random numbers come from.
+
+    Raises
+    ------
+    OptionError
+        Naming the argument.
+    """
+    try:
+        get_random_generator(seed)
+    except (TypeError, ValueError) as error:
+        expected = "None, an integer of at least 0, a list of such, or a NumPy Generator"
+        raise invalid_option(sampler, name, seed, expected) from error
 
 
 def _is_finite(value: Any) -> bool:

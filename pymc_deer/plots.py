@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _MOST_NAMED = 8
 """Chains that a legend has room for."""
 
+_OF_SWEEPS = ["sweeps", "n_transitions", "committed_per_sweep", "window"]
+_DRAWN = [*_OF_SWEEPS, "step_size", "acceptance_rate", "curvature"]
+
 _SMOOTHED = {"acceptance_rate": 25}
 """Statistics that scatter from draw to draw, and draws to take the mean of."""
 
@@ -346,26 +349,24 @@ def _count_in_twos(ax: "Axes", widths: Sequence[int] | np.ndarray) -> None:
 def _statistics(caller: str, idata: Any) -> Dataset:
     """Statistics of all draws; those of warm-up, if kept, are counted below 0."""
     groups = getattr(idata, "children", {})
-    names = ["sweeps", "n_transitions", "committed_per_sweep", "window", "step_size"]
-    names += ["acceptance_rate", "curvature"]
-    found = groups["sample_stats"].to_dataset() if "sample_stats" in groups else Dataset()
-    kept = found[[name for name in names if name in found]]
-    if len(kept) < len(names) or not {"chain", "draw"} <= kept.sizes.keys():
+    phases = [name for name in ("sample_stats", "warmup_sample_stats") if name in groups]
+    # Interrupted in warm-up, a run has that alone.
+    found = groups[phases[0]].to_dataset() if phases else Dataset()
+    kept = found[[name for name in _DRAWN if name in found]]
+    if len(kept) < len(_DRAWN) or not {"chain", "draw"} <= kept.sizes.keys():
         raise OptionError(
             f"{caller}(idata): idata must be what pymc_deer.sample returns, or pm.sample with a "
             "step of pymc_deer, with all its statistics by chain and draw. Of one chain, write "
             "idata.isel(chain=[0])."
         )
     if len(kept.sizes) > 2:
-        raise OptionError(
-            f"{caller}(idata): its statistics are those of several steps, and a picture is of one. "
-            "Sample with one step of pymc_deer."
-        )
-    if "warmup_sample_stats" not in groups:
+        several = "its statistics are those of several steps, and a picture is of one"
+        raise OptionError(f"{caller}(idata): {several}. Sample with one step of pymc_deer.")
+    if phases == ["sample_stats"]:
         return kept
-    warmup = idata["warmup_sample_stats"].to_dataset()[names]
+    warmup = groups["warmup_sample_stats"].to_dataset()[_DRAWN]
     warmup = warmup.assign_coords(draw=np.arange(-warmup.sizes["draw"], 0))
-    return xr.concat([warmup, kept], dim="draw").assign_attrs(kept.attrs)
+    return xr.concat([warmup, kept][: len(phases)], dim="draw").assign_attrs(kept.attrs)
 
 
 def _doubled(last: int) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from pymc.model import Model, modelcontext
+from pymc.model import Model
 
 from pymc_deer.backends import gpu_name, resolve_backend
 from pymc_deer.cost_shares import count_constants, count_gradient, libraries
@@ -17,7 +17,7 @@ from pymc_deer.profile_report import Profile
 from pymc_deer.recommendation import CPU, WindowCost
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.trials import DEFAULT_RULE, Pilot, Trials
-from pymc_deer.variables import continuous_variables
+from pymc_deer.variables import continuous_variables, given_model
 
 _BACKEND_SECONDS = 20.0
 """Time for the measurements on one backend, compilation apart, after which no width is begun."""
@@ -82,7 +82,7 @@ def profile(
     [1]
     """
     widths, names = profiled_windows(windows), profiled_backends(backends)
-    context: Any = modelcontext(model)
+    context: Any = given_model(model, "profile")
     density = build_density(context, continuous_variables(context, "profile"))
     n_constants, params = count_constants(density), density.param_values(context.initial_point())
     bench = _Bench(context, density, widths)

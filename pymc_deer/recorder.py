@@ -212,6 +212,11 @@ class Recorder(ABC):
         """Draws of each chain that are handed over, or not to be: those of warm-up included."""
         return self._waiting.first
 
+    @property
+    def has_draws(self) -> bool:
+        """Whether a run that ends now has something to return, or to go on from."""
+        return True
+
     def record(
         self, stretches: Sequence[SolvedStretch], records: Sequence[ChainRecord], *, tuning: bool
     ) -> None:

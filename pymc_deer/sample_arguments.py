@@ -6,7 +6,7 @@ from dataclasses import fields
 from os import PathLike, fspath
 from typing import Any, get_args
 
-from pymc.model import BaseModel, Model, modelcontext
+from pymc.model import Model
 from pymc.progress_bar.progress import ProgressBarOptions
 
 from pymc_deer.options import HMCOptions, listed
@@ -85,7 +85,7 @@ def refuse_no_progressbar(progressbar: Any) -> None:
         raise invalid_option("sample", "progressbar", progressbar, expected)
 
 
-def refuse_to_begin(model: Any, initvals: Any, chains: int, store: Any) -> None:
+def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> None:
     """Refuse what no run can begin with, before anything is compiled.
 
     Raises
@@ -93,9 +93,6 @@ def refuse_to_begin(model: Any, initvals: Any, chains: int, store: Any) -> None:
     OptionError
         Naming the argument, or the variables that the model does not have.
     """
-    context = modelcontext(model)
-    if not isinstance(context, BaseModel):
-        raise invalid_option("sample", "model", model, "a PyMC model")
     if store is not None and not _is_local(store):
         raise invalid_option("sample", "store", store, "the path of a local directory, not a URL")
     alike = initvals is None or isinstance(initvals, dict)
@@ -103,15 +100,15 @@ def refuse_to_begin(model: Any, initvals: Any, chains: int, store: Any) -> None:
     if len(of_each) != chains or not all(one is None or isinstance(one, dict) for one in of_each):
         expected = f"None, a dict of values by variable, or a list of {chains}: one for each chain"
         raise invalid_option("sample", "initvals", initvals, expected)
-    names = {*context.named_vars, *(value.name for value in context.value_vars)}
+    names = {*model.named_vars, *(value.name for value in model.value_vars)}
     # In a model with a prefix, variables may be called without it.
-    names |= {context.name_of(name) for name in names}
+    names |= {model.name_of(name) for name in names}
     # Variables that are given by themselves count by their names.
     given = dict.fromkeys(getattr(key, "name", key) for one in of_each for key in one or {})
     if unknown := [str(name) for name in given if name not in names]:
         raise OptionError(
             f"sample(initvals=...): the model has no {', '.join(unknown)}; its free variables are "
-            f"{', '.join(rv.name for rv in context.free_RVs)}."
+            f"{', '.join(rv.name for rv in model.free_RVs)}."
         )
 
 
@@ -129,7 +126,7 @@ def checked_kwargs(idata_kwargs: Any) -> dict[str, Any]:
     return dict(idata_kwargs or {})
 
 
-def refuse_unknown_terms(idata_kwargs: Mapping[str, Any], model: Model | None) -> None:
+def refuse_unknown_terms(idata_kwargs: Mapping[str, Any], model: Model) -> None:
     """Refuse the log-likelihood or the log-prior of a variable that has none.
 
     Raises
@@ -137,10 +134,9 @@ def refuse_unknown_terms(idata_kwargs: Mapping[str, Any], model: Model | None) -
     OptionError
         Naming the variables that have one.
     """
-    context = modelcontext(model)
     for group, variables in (
-        ("log_likelihood", context.observed_RVs),
-        ("log_prior", context.free_RVs),
+        ("log_likelihood", model.observed_RVs),
+        ("log_prior", model.free_RVs),
     ):
         asked, known = idata_kwargs.get(group, False), [rv.name for rv in variables]
         if isinstance(asked, bool):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from pymc.initial_point import convert_str_to_rv_dict, make_initial_point_fns_per_chain
-from pymc.model import Model, modelcontext
+from pymc.model import Model
 from pymc.progress_bar.progress import MCMCProgressBarManager
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
 from pymc.util import get_random_generator
@@ -41,6 +41,7 @@ from pymc_deer.step import DeerStep
 from pymc_deer.store import require_zarr
 from pymc_deer.store_recorder import RunPlace, StoreRecorder
 from pymc_deer.stretch import SolvedStretch
+from pymc_deer.variables import given_model
 
 _log = logging.getLogger("pymc.deer")
 
@@ -117,8 +118,8 @@ def sample(
     -------
     xarray.DataTree
         What `pm.sample` returns, with what was chosen in the attributes of ``sample_stats``. After
-        an interrupt, the draws that all chains had finished. Of a store, draws are read as they
-        are used.
+        an interrupt, the draws that all chains had finished; where it came before the first that
+        is kept, `KeyboardInterrupt` is raised. Of a store, draws are read as they are used.
 
     Raises
     ------
@@ -225,8 +226,8 @@ def _make_draws(run: Run, progress: StretchProgress) -> None:
                 while not run.ensemble.finished:
                     _make_stretch(run, progress)
         except KeyboardInterrupt:
-            if run.hardware.spans_processes:
-                # The others wait for this process: they end when it does.
+            if run.hardware.spans_processes or not run.recorder.has_draws:
+                # The other processes wait for this one: they end when it does.
                 raise
             _log.info("Interrupted: the draws that all chains have finished are kept.")
         with run.phases.of("recording"):
@@ -252,6 +253,7 @@ def _begun(
     store: str | PathLike[str] | None,
 ) -> Run:
     """A run from its start."""
+    model = given_model(model, "sample")
     refuse_to_begin(model, initvals, settings.chains, store)
     refuse_unknown_terms(idata_kwargs, model)
     if store is not None:
@@ -294,7 +296,7 @@ def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run
         checkpoint = Checkpoint.load(path)
         settings = checkpoint.settings
         settings.refuse_contradictions(given, path)
-        model = modelcontext(model)
+        model = given_model(model, "sample")
         checkpoint.fingerprint.refuse_other_variables(model)
         options = settings.step_options(checkpoint.backend, checkpoint.calibration)
         options["hvp"] = given.options.get("hvp")

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pymc.util import get_random_generator
 
 from pymc_deer.calibration import Calibration
-from pymc_deer.options import BackendName, Options, is_integer
+from pymc_deer.options import BackendName, Options, is_integer, refuse_seed
 from pymc_deer.status import OptionError, invalid_option
 
 
@@ -46,11 +45,7 @@ class Settings:
                 raise invalid_option("sample", name, value, f"an integer of at least {least}")
             # Python's own: others may overflow, and cannot be stored.
             object.__setattr__(self, name, None if value is None else int(value))
-        try:
-            get_random_generator(self.random_seed)
-        except (TypeError, ValueError) as error:
-            expected = "None, an integer of at least 0, a list of such, or a NumPy Generator"
-            raise invalid_option("sample", "random_seed", self.random_seed, expected) from error
+        refuse_seed("sample", "random_seed", self.random_seed)
 
     def stored(self, options: Options) -> "Settings":
         """In types that can be stored, with all options of the step.

@@ -23,7 +23,7 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.calibration import Calibration
 from pymc_deer.chain import Chain, ChainRecord
 from pymc_deer.density import Density, build_density
-from pymc_deer.options import BackendName, Options
+from pymc_deer.options import BackendName, Options, refuse_seed
 from pymc_deer.prepare import Prepared, new_warmup, prepare
 from pymc_deer.start import find_start
 from pymc_deer.stats import STATS_DTYPES_SHAPES
@@ -98,6 +98,7 @@ class DeerStep(BlockedStep):
                 f"{options.sampler} compiles for itself: write {options.sampler}(backend='numba') "
                 f"or 'jax' in place of compile_kwargs={compile_kwargs!r}."
             )
+        refuse_seed(options.sampler, "rng", rng)
         self.model = modelcontext(model)
         self.vars = _value_vars(vars, self.model, options.sampler)
         self.options = options
@@ -211,7 +212,7 @@ class DeerStep(BlockedStep):
         chain.resume(params)
         if self.fresh:
             rng = chain.record.streams.start
-            default = self.density.initial_point
+            default = self._default_point(point)
             start = find_start(self.model, self.solver, point, default, params, rng)
             chain.begin(start, params)
             self.fresh = False
@@ -266,6 +267,13 @@ class DeerStep(BlockedStep):
     def _alone(self) -> bool:
         """Whether no other step method moves anything between our draws."""
         return len(self.vars) == len(self.model.value_vars)
+
+    def _default_point(self, point: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """The model's initial point, which data that were set since may have moved."""
+        known = self.density.initial_point
+        if all(np.array_equal(point[name], known[name]) for name in self.density.layout.names):
+            return known
+        return self.model.initial_point()
 
     def _is_where_it_was(self, point: Mapping[str, np.ndarray], position: np.ndarray) -> bool:
         """Whether nothing has moved this step's variables since it gave them out."""

@@ -29,6 +29,9 @@ _PILOT_SECONDS = 10.0
 _TRIAL_SECONDS = 0.5
 """Time for the pilot chain, and for its transitions that are then solved in every way."""
 
+_LOOK_SECONDS = 0.02
+"""Time from which the clock can tell what a transition takes, and a call's own cost vanishes."""
+
 _WINDOW_SECONDS = 5.0
 """Time that the transitions of one window may take step by step, for that width to be tried."""
 
@@ -148,8 +151,7 @@ class Trials:
     ) -> None:
         self.pilot, self.curvatures, self.n_chains = pilot, curvatures, solver.n_together
         self.most = None if n_draws is None else n_draws * pilot.steps_per_draw
-        plan = replace(solver.plan, window=1, max_sweeps=None)
-        self.solver = solver.with_plan(plan)
+        self.solver = in_windows(solver, 1, None)
 
     @cached_property
     def sequential_seconds(self) -> float:
@@ -159,8 +161,11 @@ class Trials:
         of_two, _, _ = self._solve(self.solver, 2, 1.0)
         n = int(np.clip(2 * _TRIAL_SECONDS / of_two, 2, SHORTEST_CALL // 2))
         seconds, _, _ = self._solve(self.solver, n, 1.0)
+        # As many as a call of the chain has, or as make its own cost vanish.
+        n = int(np.clip(_LOOK_SECONDS * n / seconds, n, max(n, self.solver.plan.capacity)))
+        seconds, _, _ = self._solve(self.solver, n, 1.0)
         # A second look where the first was too short for the clock.
-        more = int(np.clip(0.02 / seconds, 1, 50))
+        more = int(np.clip(_LOOK_SECONDS / seconds, 1, 50))
         return min(self._solve(self.solver, n, 1.0)[0] for _ in range(more)) / n
 
     @property

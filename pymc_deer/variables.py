@@ -1,11 +1,34 @@
-"""Which variables of a model are sampled here, unless the user names some."""
+"""The model that is sampled, and which of its variables, unless the user names some."""
 
-from pymc.model import Model
+from typing import Any, cast
+
+from pymc.model import BaseModel, Model, modelcontext
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import Competence
 
-from pymc_deer.status import ModelError
+from pymc_deer.status import ModelError, invalid_option
 from pymc_deer.typing import Tensor
+
+
+def given_model(model: Any, sampler: str) -> Model:
+    """The model that was given, or that of the context.
+
+    Parameters
+    ----------
+    sampler
+        Who asks, for the message.
+
+    Raises
+    ------
+    OptionError
+        If it is none.
+    TypeError
+        PyMC's, if there is no context.
+    """
+    found = modelcontext(model)
+    if not isinstance(found, BaseModel):
+        raise invalid_option(sampler, "model", found, "a PyMC model")
+    return cast(Model, found)
 
 
 def continuous_variables(model: Model, sampler: str) -> list[Tensor]:

@@ -104,7 +104,9 @@ class AskedDevices:
         n_devices, axes = self.devices.size, self.axes
         if axes is None:
             shares = shared_out(n_devices, lengths)
-            if (most := prod(shares.values())) < n_devices:
+            if not _are_all_used(n_devices, shares):
+                fewer = range(n_devices, 0, -1)
+                most = next(n for n in fewer if _are_all_used(n, shared_out(n, lengths)))
                 raise OptionError(
                     f"sample(devices=...): {_told(lengths)} cannot be shared out evenly among "
                     f"{n_devices} devices. Write devices={most}, or another number of chains."
@@ -139,6 +141,10 @@ def shared_out(n_devices: int, lengths: Mapping[str, int]) -> dict[str, int]:
     return shares
 
 
+def _are_all_used(n_devices: int, shares: Mapping[str, int]) -> bool:
+    return prod(shares.values()) == n_devices
+
+
 def _mesh(devices: np.ndarray, axes: tuple[str, ...]) -> Mesh:
     # Whatever types the axes of a user's mesh have: the programs leave the sharing to XLA.
     return Mesh(devices, axes, axis_types=(AxisType.Auto,) * len(axes))
@@ -159,7 +165,7 @@ def _listed(given: Any) -> np.ndarray:
             expected = f"at most {len(known)}, as many as jax.devices() has"
             raise invalid_option("sample", "devices", given, expected)
         return np.array(known[: int(given)])
-    devices = list(given) if isinstance(given, list | tuple | np.ndarray) else []
+    devices = list(given) if isinstance(given, list | tuple) or np.ndim(given) == 1 else []
     is_device = [isinstance(device, jax.Device) for device in devices]
     if not devices or not all(is_device) or len(set(devices)) < len(devices):
         raise invalid_option("sample", "devices", given, _ACCEPTED)

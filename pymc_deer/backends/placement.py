@@ -84,8 +84,9 @@ class OneDevice:
     def fetched(self, arrays: Sequence[jax.Array]) -> list[np.ndarray]:
         """Results, back from where they were computed, all at the same time."""
         # jax.device_get does as much and takes three times as long, which short calls notice.
-        for array in arrays:
-            array.copy_to_host_async()
+        if not self.on_cpu:
+            for array in arrays:
+                array.copy_to_host_async()
         return [np.asarray(array) for array in arrays]
 
     def refuse_differences(self, arrays: Iterable[Any]) -> None:

@@ -17,7 +17,7 @@ from inspect import signature
 from io import IOBase
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -559,7 +559,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         for value in (-1, 2.5, "10", True)
     ),
     "`devices` not None, an integer of at least 1, a sequence of devices or a mesh": (
-        *(together(devices=value) for value in (0, -1, 2.0, True, "gpu", [], [0], {})),
+        *(together(devices=value) for value in (0, -1, 2.0, True, "gpu", [], [0], {}, np.array(4))),
         on_devices(lambda device: [device, device]),
     ),
     "more `devices` than there are": together(devices=10_000),
@@ -672,6 +672,12 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "`trace_sweeps` of no transitions, or no whole number of them": tuple(
         traced(n=value) for value in (0, -1, 2.5, "10", True)
+    ),
+    "`rng` that NumPy makes no generator of": tuple(made(rng=value) for value in ("a", -1, 1.5)),
+    "`model` of `profile` that is none": profiled(lambda: cast(Any, 5)),
+    "`model` of `trace_sweeps` that is none": traced(lambda: cast(Any, 5)),
+    "`random_seed` of `trace_sweeps` that NumPy makes no generator of": tuple(
+        traced(random_seed=value) for value in ("a", -1, 1.5)
     ),
     "`trace_sweeps` with an unknown kernel": (
         traced(kernel="nuts"),

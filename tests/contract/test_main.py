@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import arviz as az
+import numpy as np
 import pytest
 import xarray as xr
 
-from pymc_deer.__main__ import main
+from pymc_deer.__main__ import _verdict, main
 
 
 def test_main_job_prints_its_findings_and_writes_them(
@@ -35,6 +37,33 @@ def test_main_job_refuses_an_unknown_model(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main(["--model", "ten-schools"])
     assert "eight-schools" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--draws", "0"], "0 is no integer of at least 4"),
+        (["--draws", "-5"], "-5 is no integer of at least 4"),
+        (["--draws", "many"], "many is no integer of at least 4"),
+        (["--chains", "1"], "1 is no integer of at least 2"),
+        (["--output", "nowhere/idata.nc"], "there is no directory nowhere"),
+        (["--output", "."], ". is a directory"),
+    ],
+)
+def test_main_job_refuses_what_it_could_not_finish(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_a_variable_that_never_moves_has_not_converged() -> None:
+    draws = np.random.default_rng(0).normal(size=(4, 1000))
+    moving, still = {"x": draws}, {"x": draws, "y": np.ones((4, 1000))}
+    assert _verdict(az.from_dict({"posterior": moving})).startswith("Converged")
+    assert _verdict(az.from_dict({"posterior": still})).startswith("NOT converged")
 
 
 @pytest.mark.slow

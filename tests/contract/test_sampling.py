@@ -277,6 +277,25 @@ def test_an_interrupt_keeps_what_all_chains_have_finished(monkeypatch) -> None:
     check_is_the_beginning(part, whole)
 
 
+@pytest.mark.parametrize("keeps_warmup", [False, True])
+def test_an_interrupt_before_any_draw_is_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, keeps_warmup: bool
+) -> None:
+    """There is nothing to return: neither an error of PyMC's, nor a word about draws."""
+    solve, stretches = Ensemble.next_stretch, []
+
+    def interrupted(self: Ensemble, params: Any) -> Any:
+        if keeps_warmup or len(stretches) == 2:
+            raise KeyboardInterrupt
+        stretches.append(None)
+        return solve(self, params)
+
+    monkeypatch.setattr(Ensemble, "next_stretch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        together(eight_schools(), tune=30, draws=30, discard_tuned_samples=not keeps_warmup)
+    assert "Interrupted" not in caplog.text
+
+
 def check_recorded_beside(backend: str, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """The recording of the first stretch and the solving of the second wait for each other."""
     monkeypatch.setattr("pymc_deer.ensemble._MOST_NUMBERS", 1)

@@ -209,6 +209,8 @@ class Device:
     plan: WindowPlan = field(default_factory=lambda: WindowPlan(1, None, 1e-6, 100_000))
     density: Any = field(default_factory=lambda: SimpleNamespace(size=1, n_numbers=1))
     draw_momenta: Any = draw_normals
+    gradient_seconds: float = 1e-4
+    call_seconds: float = 0.0
 
     def with_plan(self, plan: WindowPlan) -> "Device":
         return replace(self, plan=plan)
@@ -233,7 +235,8 @@ class Device:
         rejected = np.isinf(chains[0].tape.log_u).all()
         per_window = 1 if rejected else 5 + int(np.log2(window))
         calls = n if window == 1 else -(-n // window) * per_window
-        self.clock.now += 1e-4 * calls * max(1.0, len(chains) * window / 100)
+        self.clock.now += self.gradient_seconds * calls * max(1.0, len(chains) * window / 100)
+        self.clock.now += self.call_seconds * -(-n // at_once)
         return [Solved(n, calls + i) for i in range(len(chains))]
 
 
@@ -242,6 +245,19 @@ def of_chains(n: int, clock: Clock | None = None, n_draws: int | None = None) ->
     tuning = Tuning(0.5, 1.0, identity_metric("diag", 1))
     pilot = Pilot(np.zeros(1), tuning, (), steps_per_draw=2)
     return Trials(cast(Any, Device(clock or Clock(), n)), pilot, n_draws=n_draws)
+
+
+@pytest.mark.parametrize(("gradient", "most"), [(1e-7, 1.5e-7), (1e-5, 1.02e-5), (0.1, 0.11)])
+def test_what_a_call_costs_counts_for_as_little_as_in_a_chain(
+    gradient: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("pymc_deer.trials.time", clock)
+    pilot = Pilot(np.zeros(1), Tuning(0.5, 1.0, identity_metric("diag", 1)), ())
+    device = Device(clock, gradient_seconds=gradient, call_seconds=2e-4)
+    found = Trials(cast(Any, device), pilot).sequential_seconds
+    assert gradient < found <= most
+    assert clock.now < 2.0
 
 
 @pytest.mark.parametrize(("n_chains", "window"), [(1, 256), (4, 64), (16, 1), (200, 1)])

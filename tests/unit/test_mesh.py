@@ -9,6 +9,7 @@ from jax.sharding import AxisType, Mesh
 
 from pymc_deer.backends.mesh import AskedDevices, shared_out
 from pymc_deer.backends.placement import AXES, ManyDevices
+from pymc_deer.status import OptionError
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,12 @@ def test_what_is_accepted(given_devices) -> None:
 def test_chains_on_each_device(shape, axes, n_chains, on_each) -> None:
     asked = AskedDevices(None, np.empty(shape, dtype=object), axes)
     assert asked.chains_on_each(n_chains) == on_each
+
+
+def test_as_many_devices_as_can_share_are_named() -> None:
+    asked = AskedDevices(None, np.empty(5, dtype=object), None)
+    with pytest.raises(OptionError, match="Write devices=4, or"):
+        asked._mesh({"chain": 4, "window": 1, "data": 96})
 
 
 def test_only_rows_of_the_data_are_divided() -> None:

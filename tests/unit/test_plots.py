@@ -232,6 +232,19 @@ def test_tuning_shows_warmup_alone() -> None:
         assert_array_equal(line.get_xydata(), np.stack([draws, expected], axis=1))
 
 
+def test_a_run_interrupted_in_warmup_has_that_to_show() -> None:
+    whole = idata()
+    part = xr.DataTree.from_dict({"warmup_sample_stats": whole["warmup_sample_stats"].dataset})
+    of_whole, of_part = (plot_tuning(data) for data in (whole, part))
+    for panel in range(3):
+        drawn = lines(of_part, panel)
+        assert list(drawn) == [name for name in lines(of_whole, panel) if name != "target"]
+        for name, points in drawn.items():
+            assert_array_equal(points, lines(of_whole, panel)[name])
+    [rates, *_] = lines(plot_convergence(part), 0).values()
+    assert_array_equal(rates[0], np.arange(-TUNE, 0))
+
+
 def test_many_chains_have_no_legend() -> None:
     data = idata().map_over_datasets(lambda part: xr.concat([part] * 5, "chain") if part else part)
     first = plot_tuning(data).axes[0]
