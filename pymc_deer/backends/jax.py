@@ -34,8 +34,9 @@ from pymc_deer.backends.jax_loops import (
 from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_KERNEL_MODE, JAX_MODE
 from pymc_deer.backends.pace import Pace, Unhurried
 from pymc_deer.backends.placement import ManyDevices, OneDevice
+from pymc_deer.backends.request import Request
 from pymc_deer.backends.spares import Spares
-from pymc_deer.backends.trajectory import Found, Job, solved_types
+from pymc_deer.backends.trajectory import Found, Job, Trajectory, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.density import Density
 from pymc_deer.group_tables import summed_by_tables
@@ -90,6 +91,13 @@ class JaxSolver(Solver):
             _tapes=Spares(),
         )
 
+    def solve_together(
+        self, chains: Sequence[Request], params: Sequence[np.ndarray], at_once: int
+    ) -> list[Trajectory]:
+        """See :meth:`Solver.solve_together`."""
+        with self._session():
+            return super().solve_together(chains, params, at_once)
+
     def _solve_piece(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[Found]:
         """See :meth:`Solver._solve_piece`; processes make sure first that they agree."""
         n_metric = len(inputs) - len(self.density.params)
@@ -97,28 +105,27 @@ class JaxSolver(Solver):
         return super()._solve_piece(jobs, inputs)
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
-        noises = [job.noise.after(first) for job in jobs]
+        noises = [job.noise.after(first) if first else job.noise for job in jobs]
         starts = np.stack([j.buffers.state_before(first) if first else j.start for j in jobs])
         # The first row is for where the chains start.
         n, rows = len(noises[0].log_u), 1 + self.plan.capacity
         stride = jobs[0].buffers.stride
         keeps = stride, first % stride
         weight = max(noise.n_leapfrog.max() for noise in noises)
-        with self._session():
-            loop = self._compiled("sequential", self._compile_sequential)
-            filled = self._take_buffers(len(jobs), rows)
-            tape = self._tapes.take((len(jobs), rows), lambda: empty_tape(noises, rows))
-            # The rows behind the noise, which are not looked at, are as they were.
-            fill_tape(tape, noises, 1)
-            starts, *arrays = map(self.placement.of_chains, (starts, *tape))
-            for call in self._paces["sequential", len(jobs)].calls(n, weight):
-                self._check_stopped()
-                filled = loop(filled, starts, *arrays, *call, *keeps, self._on_device(inputs))
-                filled[0].block_until_ready()
-            self._write_kept(filled, jobs, first)
-            # Once they are read: the next stretch may begin at once, in another thread.
-            self._buffers.keep((len(jobs), rows), filled)
-            self._tapes.keep((len(jobs), rows), tape)
+        loop = self._compiled("sequential", self._compile_sequential)
+        filled = self._take_buffers(len(jobs), rows)
+        tape = self._tapes.take((len(jobs), rows), lambda: empty_tape(noises, rows))
+        # The rows behind the noise, which are not looked at, are as they were.
+        fill_tape(tape, noises, 1)
+        starts, *arrays = map(self.placement.of_chains, (starts, *tape))
+        for call in self._paces["sequential", len(jobs)].calls(n, weight):
+            self._check_stopped()
+            filled = loop(filled, starts, *arrays, *call, *keeps, self._on_device(inputs))
+            filled[0].block_until_ready()
+        self._write_kept(filled, jobs, first)
+        # Once they are read: the next stretch may begin at once, in another thread.
+        self._buffers.keep((len(jobs), rows), filled)
+        self._tapes.keep((len(jobs), rows), tape)
 
     def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         n, window, n_jobs = len(jobs[0].noise.log_u), self.plan.window, len(jobs)
@@ -129,36 +136,35 @@ class JaxSolver(Solver):
         budget, weight = self.plan.sweep_budget(n), arrays[-1].max()
         pace = self._paces[self.spec.rule, window, n_jobs]
         dtype, of_chains = self.density.dtype, self.placement.of_chains
-        with self._session():
-            loop = self._compiled((self.spec.rule, window), self._compile_windowed)
-            filled = self._take_buffers(n_jobs, rows)
-            arrays = tuple(map(of_chains, arrays))
-            arguments = (
-                of_chains(np.array([job.probe_rng.integers(2**32) for job in jobs])),
-                of_chains(np.array([job.curvature for job in jobs], dtype)),
-                self._scalar(self.plan.tol),
-                self._on_device(inputs),
-            )
-            starts = of_chains(np.stack([job.start for job in jobs]))
-            shapes = self._window_shapes(n_jobs)
-            guesses, memory = self._windows.take(
-                shapes[1], lambda: tuple(self.placement.full(s, 0.0, dtype) for s in shapes)
-            )
-            counts = np.zeros(n_jobs, int), np.zeros(n_jobs, int)
-            carry: Any = (*map(of_chains, counts), guesses, memory, starts)
-            sweeps = 0
-            while min(counts[0]) < n and sweeps < budget:
-                self._check_stopped()
-                last = min(budget, sweeps + pace.allows(weight))
-                filled, now, *carry = loop(filled, sweeps, *carry, *arrays, n, last, *arguments)
-                # Numbers of one type in every call, and there when the call is over.
-                before, (now, *counts) = sweeps, self.placement.fetched((now, *carry[:2]))
-                sweeps = int(now)
-                pace.took(sweeps - before, weight)
-            n_done, n_sweeps = np.minimum(counts[0], n).tolist(), counts[1].tolist()
-            self._write(filled, jobs, n_done)
-            self._buffers.keep((n_jobs, rows), filled)
-            self._windows.keep(shapes[1], (carry[2], carry[3]))
+        loop = self._compiled((self.spec.rule, window), self._compile_windowed)
+        filled = self._take_buffers(n_jobs, rows)
+        arrays = tuple(map(of_chains, arrays))
+        arguments = (
+            of_chains(np.array([job.probe_rng.integers(2**32) for job in jobs])),
+            of_chains(np.array([job.curvature for job in jobs], dtype)),
+            self._scalar(self.plan.tol),
+            self._on_device(inputs),
+        )
+        starts = of_chains(np.stack([job.start for job in jobs]))
+        shapes = self._window_shapes(n_jobs)
+        guesses, memory = self._windows.take(
+            shapes[1], lambda: tuple(self.placement.full(s, 0.0, dtype) for s in shapes)
+        )
+        counts = np.zeros(n_jobs, int), np.zeros(n_jobs, int)
+        carry: Any = (*map(of_chains, counts), guesses, memory, starts)
+        sweeps = 0
+        while min(counts[0]) < n and sweeps < budget:
+            self._check_stopped()
+            last = min(budget, sweeps + pace.allows(weight))
+            filled, now, *carry = loop(filled, sweeps, *carry, *arrays, n, last, *arguments)
+            # Numbers of one type in every call, and there when the call is over.
+            before, (now, *counts) = sweeps, self.placement.fetched((now, *carry[:2]))
+            sweeps = int(now)
+            pace.took(sweeps - before, weight)
+        n_done, n_sweeps = np.minimum(counts[0], n).tolist(), counts[1].tolist()
+        self._write(filled, jobs, n_done)
+        self._buffers.keep((n_jobs, rows), filled)
+        self._windows.keep(shapes[1], (carry[2], carry[3]))
         return list(zip(n_done, n_sweeps, strict=True))
 
     def _write_kept(self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int) -> None:
