@@ -290,7 +290,10 @@ class Chain:
         steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
         z = tuning.metric.to_z(record.x) if record.z is None else record.z
         draws, streams = record.stretch_draws, record.streams
-        return Task(self.solver_for(draws * steps), z, tuning, draws, steps, streams, stride)
+        solver = self.solver_for(draws * steps)
+        # Step by step a call may have less room than in windows.
+        stride = stride if steps <= solver.plan.capacity else 1
+        return Task(solver, z, tuning, draws, steps, streams, stride)
 
     def solver_for(self, n: int) -> Solver:
         """The solver for n transitions: step by step, where most of a window would be empty."""

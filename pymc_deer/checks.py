@@ -10,8 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.logprob.utils import (
+    local_check_parameter_to_ninf_switch,
+    local_remove_check_parameter,
+)
 from pymc.model import Model
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import dfs_rewriter
+from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
 
@@ -36,6 +42,17 @@ def failures_rejected(logp: Tensor, states: Sequence[Tensor]) -> Tensor:
             conditions += map(pt.as_tensor, of_states)
     [made] = graph.outputs
     return pt.switch(pt.all(pt.stack(conditions)), made, -np.inf) if conditions else made
+
+
+def parameters_checked(values: Sequence[Tensor], model: Model) -> list[Tensor]:
+    """The same values, minus infinity where PyMC's traces have it: a parameter fails a check."""
+    rewrite = local_remove_check_parameter
+    if model.check_bounds:
+        rewrite = local_check_parameter_to_ninf_switch
+    rewritten: Any = rewrite_graph(
+        list(values), include=(), custom_rewrite=dfs_rewriter(rewrite), clone=True
+    )
+    return rewritten
 
 
 def term_logps(model: Model, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

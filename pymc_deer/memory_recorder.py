@@ -50,9 +50,7 @@ class MemoryRecorder(Recorder):
         super().__init__(values, keeps_warmup=not settings.discard_tuned_samples)
         self._settings, self._idata_kwargs = settings, idata_kwargs
         assert settings.tune is not None
-        # Those are computed of the draws themselves.
-        of_draws = ("log_likelihood", "log_prior")
-        layout = {k: v for k, v in idata_kwargs.items() if k not in of_draws}
+        layout = _without_terms(idata_kwargs)
         if layout or values.model.coords:
             # What is wrong with it would otherwise be found when the draws are made, and lose them.
             template(values, settings, layout)
@@ -63,6 +61,9 @@ class MemoryRecorder(Recorder):
         return self._waiting.end > (0 if self._keeps_warmup else self._settings.tune or 0)
 
     def finished(self, ending: Ending) -> DataTree:
+        kwargs = self._idata_kwargs
+        if self.n_done <= (self._settings.tune or 0):
+            kwargs = _without_terms(kwargs)
         for trace in self._traces:
             trace.end(self.n_done)
         idata = inference_data(
@@ -71,7 +72,7 @@ class MemoryRecorder(Recorder):
             t_sampling=ending.seconds,
             discard_tuned_samples=self._settings.discard_tuned_samples,
             compute_convergence_checks=ending.compute_convergence_checks,
-            idata_kwargs=self._idata_kwargs,
+            idata_kwargs=kwargs,
             model=self.values.model,
             quiet=ending.quiet,
         )
@@ -84,6 +85,12 @@ class MemoryRecorder(Recorder):
         for chain, trace in enumerate(self._traces):
             stats = {name: column[chain] for name, column in piece.stats.items()}
             trace.write(piece.first, {name: value[chain] for name, value in values.items()}, stats)
+
+
+def _without_terms(idata_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments but for what is computed of draws behind warm-up."""
+    of_draws = ("log_likelihood", "log_prior")
+    return {name: value for name, value in idata_kwargs.items() if name not in of_draws}
 
 
 def template(values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -> DataTree:

@@ -274,6 +274,10 @@ def is_integer(value: Any, least: float, most: float = np.inf) -> bool:
     )
 
 
+OPTIONS: dict[str, type[Options]] = {kind.kernel: kind for kind in (Options, HMCOptions)}
+"""Options by the kernel that they are of."""
+
+
 def refuse_seed(sampler: str, name: str, seed: Any) -> None:
     """Refuse what no random numbers come from.
 

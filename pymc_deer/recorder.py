@@ -12,16 +12,20 @@ from pymc.model import Model
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
 from xarray import DataTree
 
 from pymc_deer.batches import in_batches
 from pymc_deer.beside import Beside, InTurn
 from pymc_deer.chain import ChainRecord
+from pymc_deer.checks import parameters_checked
 from pymc_deer.density import Density
 from pymc_deer.each_row import MODE, at_each_row
 from pymc_deer.named_axes import named_as, without_names
 from pymc_deer.python_ops import calls_python
 from pymc_deer.stats import STATS
+from pymc_deer.status import ModelError
 from pymc_deer.stretch import SolvedStretch
 from pymc_deer.typing import Tensor
 
@@ -56,6 +60,7 @@ class Values:
         self.variables = _traced(model, var_names)
         self.n_chains = n_chains
         single, x_of_one = _of_one_state(model, density, self.variables)
+        _refuse_random(self.names, single)
         self.calls_python = calls_python(single)
         x = layout.ravel(self.initial_point, density.dtype)
         self._at = at_each_row(dict(zip(self.names, single, strict=True)), x_of_one, x)
@@ -276,6 +281,23 @@ def _traced(model: Model, var_names: Sequence[str] | None) -> list[Tensor]:
     return model.replace_rvs_by_values([v for v in model.unobserved_RVs if v.name in var_names])
 
 
+def _refuse_random(names: Sequence[str], values: Sequence[Tensor]) -> None:
+    """Refuse values that are not those of the state alone: all draws would have the same numbers.
+
+    Raises
+    ------
+    ModelError
+        Naming the first.
+    """
+    for name, value in zip(names, values, strict=True):
+        if any(isinstance(v.type, RandomType) for v in ancestors([value])):
+            raise ModelError(
+                f"{name}: it draws random numbers, and what is recorded follows from the draw. "
+                "Leave it out of var_names, and call pm.sample_posterior_predictive(idata, "
+                f"var_names=[{name!r}]) on what sample returns."
+            )
+
+
 def _without_views(outputs: Sequence[Tensor]) -> list[Tensor]:
     """The same without the views that Deterministics are: vectorised, one is taken row by row."""
     graph: Any = FunctionGraph(
@@ -296,4 +318,6 @@ def _of_one_state(
     values = layout.unravel_symbolic(x)
     inputs = {v: named_as(v, values[v.name]) for v in model.value_vars}
     replaced = graph_replace(list(variables), inputs, strict=False)
-    return without_names(_without_views(replaced)), x
+    single = without_names(_without_views(replaced))
+    # In a batch, one check of parameters would speak for all draws at once.
+    return parameters_checked(single, model), x

@@ -80,7 +80,8 @@ def resume(
             point, stats = step.step(point)
             trace.record(point, stats, in_warmup=i < n_tune)
     except KeyboardInterrupt:
-        pass
+        if not len(trace):
+            raise
     trace.close()
     return inference_data(
         [trace],

@@ -126,24 +126,33 @@ def checked_kwargs(idata_kwargs: Any) -> dict[str, Any]:
     return dict(idata_kwargs or {})
 
 
-def refuse_unknown_terms(idata_kwargs: Mapping[str, Any], model: Model) -> None:
-    """Refuse the log-likelihood or the log-prior of a variable that has none.
+def refuse_unknown_terms(
+    idata_kwargs: Mapping[str, Any], var_names: Sequence[str] | None, model: Model
+) -> None:
+    """Refuse the log-likelihood or the log-prior of a variable that has none, or of few variables.
 
     Raises
     ------
     OptionError
-        Naming the variables that have one.
+        Naming the variables that have one, or those that they are computed of.
     """
-    for group, variables in (
-        ("log_likelihood", model.observed_RVs),
-        ("log_prior", model.free_RVs),
-    ):
-        asked, known = idata_kwargs.get(group, False), [rv.name for rv in variables]
-        if isinstance(asked, bool):
+    free = [rv.name for rv in model.free_RVs]
+    recorded = free if var_names is None else _listed(var_names)
+    left_out = [name for name in free if name not in recorded]
+    terms = {"log_likelihood": [rv.name for rv in model.observed_RVs], "log_prior": free}
+    for group, known in terms.items():
+        asked = idata_kwargs.get(group, False)
+        if asked is False:
             continue
-        if not (names := _listed(asked)) or not set(names) <= set(known):
+        names = _listed(asked)
+        if asked is not True and (not names or not set(names) <= set(known)):
             expected = f"True, False or a list of some of {', '.join(known)}"
             raise invalid_option("sample", f"idata_kwargs[{group!r}]", asked, expected)
+        if left_out:
+            raise OptionError(
+                f"sample(idata_kwargs[{group!r}]=...): it is computed of all free variables, and "
+                f"var_names leaves out {', '.join(left_out)}. Add them, or leave var_names out."
+            )
 
 
 def refuse_unknown_names(var_names: Sequence[str] | None, model: Model) -> None:

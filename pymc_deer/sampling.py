@@ -12,7 +12,12 @@ import numpy as np
 from pymc.initial_point import convert_str_to_rv_dict, make_initial_point_fns_per_chain
 from pymc.model import Model
 from pymc.progress_bar.progress import MCMCProgressBarManager
-from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
+from pymc.stats.convergence import (
+    SamplerWarning,
+    WarningType,
+    log_warnings,
+    warn_divergences,
+)
 from pymc.util import get_random_generator
 from xarray import DataTree
 
@@ -118,8 +123,8 @@ def sample(
     -------
     xarray.DataTree
         What `pm.sample` returns, with what was chosen in the attributes of ``sample_stats``. After
-        an interrupt, the draws that all chains had finished; where it came before the first that
-        is kept, `KeyboardInterrupt` is raised. Of a store, draws are read as they are used.
+        an interrupt, the draws that all chains had finished; where there is none, and no store,
+        `KeyboardInterrupt` is raised. Of a store, draws are read as they are used.
 
     Raises
     ------
@@ -160,7 +165,11 @@ def sample(
             log_warnings([SamplerWarning(kind, text, "warn") for text in told])
         checks = compute_convergence_checks and run.recorder.values.can_be_checked
         ending = Ending(run.attrs, run.phases.total, checks, quiet)
-        return run.recorder.finished(ending)
+        idata = run.recorder.finished(ending)
+        if compute_convergence_checks and not checks and not quiet:
+            # Of what is no free variable PyMC checks nothing else.
+            log_warnings(warn_divergences(idata))
+        return idata
 
 
 @dataclass(frozen=True)
@@ -255,7 +264,8 @@ def _begun(
     """A run from its start."""
     model = given_model(model, "sample")
     refuse_to_begin(model, initvals, settings.chains, store)
-    refuse_unknown_terms(idata_kwargs, model)
+    refuse_unknown_names(settings.var_names, model)
+    refuse_unknown_terms(idata_kwargs, settings.var_names, model)
     if store is not None:
         require_zarr()
         refuse_beside_store(idata_kwargs)
@@ -265,7 +275,6 @@ def _begun(
         step = within_memory(make_step(settings, model, hardware), settings, hardware)
     if settings.tune is None:
         settings = replace(settings, tune=type(step).default_tune_steps)
-    refuse_unknown_names(settings.var_names, step.model)
     # All variables are the step's own: what is left are data.
     params = step.density.param_values({})
     with phases.of("compile"):
@@ -298,12 +307,12 @@ def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run
         settings.refuse_contradictions(given, path)
         model = given_model(model, "sample")
         checkpoint.fingerprint.refuse_other_variables(model)
+        refuse_unknown_names(settings.var_names, model)
         options = settings.step_options(checkpoint.backend, checkpoint.calibration)
         options["hvp"] = given.options.get("hvp")
         phases = Phases(checkpoint.seconds)
         with phases.of("compile"):
             step = make_step(replace(settings, options=options), model, hardware)
-            refuse_unknown_names(settings.var_names, model)
             values = Values(model, step.density, settings.var_names, settings.chains)
         checkpoint.fingerprint.refuse_other_values(values)
         params = step.density.param_values({})

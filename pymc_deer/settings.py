@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pymc_deer.calibration import Calibration
-from pymc_deer.options import BackendName, Options, is_integer, refuse_seed
+from pymc_deer.options import OPTIONS, BackendName, Options, is_integer, refuse_seed
 from pymc_deer.status import OptionError, invalid_option
 
 
@@ -89,11 +89,15 @@ class Settings:
             for f in fields(self)
             if f.name != "options" and not _same(getattr(given, f.name), getattr(default, f.name))
         }
+        of_step = OPTIONS[self.kernel]()
         pairs |= {
             name: (value, self.options.get(name))
             for name, value in given.options.items()
-            if name != "hvp"
+            if name != "hvp" and not _same(value, getattr(of_step, name))
         }
+        if self.random_seed is None and isinstance(given.random_seed, np.random.Generator):
+            # Of a generator nothing is stored, nor is it needed any more.
+            pairs.pop("random_seed")
         for name, (now, then) in pairs.items():
             if not _same(now, then):
                 raise OptionError(

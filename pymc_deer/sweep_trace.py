@@ -20,13 +20,11 @@ from pymc_deer.backends.trajectory import Noise
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.density import build_density
 from pymc_deer.jacobian import unit_probes
-from pymc_deer.options import HMCOptions, Options, is_integer, refuse_seed
+from pymc_deer.options import OPTIONS, is_integer, refuse_seed
 from pymc_deer.prepare import prepare, warmed_up
 from pymc_deer.status import invalid_option
 from pymc_deer.stretch import Streams
 from pymc_deer.variables import continuous_variables, given_model
-
-_OPTIONS: dict[str, type[Options]] = {kind.kernel: kind for kind in (Options, HMCOptions)}
 
 
 @dataclass(frozen=True)
@@ -131,10 +129,10 @@ def trace_sweeps(
     if not is_integer(n, 1):
         raise invalid_option("trace_sweeps", "n", n, "an integer of at least 1")
     n = int(n)
-    if not isinstance(kernel, str) or kernel not in _OPTIONS:
-        raise invalid_option("trace_sweeps", "kernel", kernel, f"one of {tuple(_OPTIONS)}")
+    if not isinstance(kernel, str) or kernel not in OPTIONS:
+        raise invalid_option("trace_sweeps", "kernel", kernel, f"one of {tuple(OPTIONS)}")
     refuse_seed("trace_sweeps", "random_seed", random_seed)
-    asked = _OPTIONS[kernel].from_arguments(deer_options)
+    asked = OPTIONS[kernel].from_arguments(deer_options)
     options = replace(asked, window=1, noise="host")
     context: Any = given_model(model, "trace_sweeps")
     chosen = continuous_variables(context, "trace_sweeps")

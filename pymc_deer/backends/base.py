@@ -252,6 +252,8 @@ class Solver(ABC):
     ) -> list[Trajectory]:
         """The chains' trajectories, piece by piece of their tapes, written to where they belong."""
         n, size, dtype = chains[0].n_transitions, self.density.size, self.density.dtype
+        # Pieces begin with a stride.
+        at_once -= at_once % chains[0].stride
         pieces = [range(first, min(n, first + at_once)) for first in range(0, n, at_once)]
         buffers = [Buffers.empty(n, size, dtype, chain.stride) for chain in chains]
         jobs = (self._jobs(*own, pieces) for own in zip(chains, buffers, strict=True))
@@ -312,11 +314,14 @@ class Solver(ABC):
         # Two transitions, so that the first call of all sees a true batch; 0 is a key as well.
         xi = np.zeros_like(self.draw_momenta(rng, 2, self.density.size))
         tape, tuning = Tape(xi, np.full(2, -np.inf)), Tuning(0.0, 1.0, metric)
-        chains = [TapedRequest(z, tape, tuning, rng) for z in states]
+        # As many as the batches of the run have: of other numbers of chains there is no program.
+        n_more = self.n_together - len(states)
+        chains = [TapedRequest(z, tape, tuning, rng) for z in (*states, *[states[0]] * n_more)]
         # The ratio is 1 but for rounding where logp is finite; where it is not, it says so.
+        found = self.solve_together(chains, params, min(len(tape), self.plan.capacity))
         return [
             (float(at.logp[0]) if np.isfinite(at.log_alpha[0]) else np.nan, at.dlogp[0])
-            for at in self.solve_together(chains, params, min(len(tape), self.plan.capacity))
+            for at in found[: len(states)]
         ]
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:

@@ -177,11 +177,11 @@ class NumbaSolver(Solver):
         return [self._windowed_one(job, inputs) for job in jobs]
 
     def _windowed_one(self, job: Job, inputs: Sequence[np.ndarray]) -> tuple[int, int]:
-        threaded = self._windows_are_worth_threads(inputs) and self._n_threads > 1
         n, window = len(job.noise.log_u), self.plan.window
+        width = min(window, n)
+        threaded = self._n_threads > 1 and self._is_worth_threads_of_its_own(width, inputs)
         budget, weight = self.plan.sweep_budget(n), job.noise.n_leapfrog.max()
         pace = self._paces[self.spec.rule, window, threaded]
-        width = min(window, n)
         arguments = (
             job.probe_rng,
             self._probes,
@@ -205,9 +205,10 @@ class NumbaSolver(Solver):
                 pace.took(sweeps - before, weight)
         return done, sweeps
 
-    def _windows_are_worth_threads(self, inputs: Sequence[np.ndarray]) -> bool:
+    def _is_worth_threads_of_its_own(self, width: int, inputs: Sequence[np.ndarray]) -> bool:
+        """Whether so many states of a window are: a block of them has one thread."""
         numbers_per_state = self.density.size + sum(np.size(a) for a in inputs)
-        return self.plan.window * numbers_per_state >= _THREADED_WORK
+        return width > _BLOCK and width * numbers_per_state >= _THREADED_WORK
 
     def _windowed_loop(self, threaded: bool) -> Callable[..., tuple[Any, ...]]:
         """The windowed loop around the first form of the batch that Numba can compile.

@@ -154,6 +154,10 @@ def dense_in_little_memory(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -
         return sampler(backend="jax", window=1, metric="dense")  # type: ignore[call-arg]
 
 
+def with_noise() -> None:
+    pm.Deterministic("noisy", pm.Normal("x") + pm.Normal.dist())
+
+
 def missing_backend(name: str) -> Trigger:
     def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
         find = importlib.util.find_spec
@@ -730,6 +734,16 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "that has none": (
         together(idata_kwargs={"log_likelihood": ["x"]}),
         together(idata_kwargs={"log_prior": "x"}),
+    ),
+    "`sample` with `idata_kwargs` that ask for either, and `var_names` without a free variable": (
+        together(var_names=["double"], idata_kwargs={"log_prior": True}),
+        together(
+            model=like_one_variable(), var_names=["double"], idata_kwargs={"log_likelihood": ["y"]}
+        ),
+    ),
+    "a Deterministic that draws random numbers, and which is to be recorded": (
+        together(model=model_of(with_noise)()),
+        together(model=model_of(with_noise)(), var_names=["noisy"]),
     ),
     "`sample` with `idata_kwargs` that PyMC or ArviZ refuse, before the draws are made": (
         together(idata_kwargs={"coord": {}}),

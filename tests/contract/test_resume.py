@@ -143,3 +143,18 @@ def test_a_state_without_draws_is_refused() -> None:
     step.step(step.model.initial_point())
     with pytest.raises(OptionError, match="after the last draw"):
         resume(step, step.sampling_state)
+
+
+def test_an_interrupt_before_the_first_draw_is_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = compiled_step("jax")
+    stored = {TUNE + 13: b""}
+    states_of(step, stored)
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(step), "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        resume(step, *cloudpickle.loads(stored[TUNE + 13]))

@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pymc as pm
 import pymc.dims as pmd
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.tensor.blockwise import Blockwise
 from xarray import DataArray, DataTree
@@ -26,6 +27,7 @@ from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
 from pymc_deer.memory_recorder import MemoryRecorder
 from pymc_deer.noise import Tape
+from pymc_deer.plan import in_windows
 from pymc_deer.recorder import Piece, Values
 from pymc_deer.settings import Settings
 from pymc_deer.shared_step import KERNELS
@@ -450,6 +452,75 @@ def test_nothing_to_check_is_no_error() -> None:
     """PyMC's checks look at free variables, and fail where none is recorded."""
     idata = together(linear(), var_names=["mean"], draws=200, compute_convergence_checks=True)
     assert list(idata["posterior"].data_vars) == ["mean"]
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
+@pytest.mark.parametrize("steps", [5, 10])
+def test_calls_step_by_step_with_less_room_change_no_draw(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a stretch leaves windows empty: with room for 7 transitions, of 5 or 10 for a draw."""
+
+    def drawn() -> DataTree:
+        settled = {"step_size": 0.3, "jacobian": "secant", "curvature": 1.5}
+        return together(
+            eight_schools(), draws=3, tune=0, window=256, steps_per_draw=steps, **settled
+        )
+
+    def with_less_room(*arguments: Any) -> Solver:
+        solver = in_windows(*arguments)
+        rooms.append(solver.plan.capacity)
+        return solver.with_plan(replace(solver.plan, capacity=7))
+
+    whole, rooms = drawn(), []
+    monkeypatch.setattr("pymc_deer.chain.in_windows", with_less_room)
+    found = drawn()
+    assert min(rooms) > 3 * steps, "one call was enough before"
+    for group in ("posterior", "sample_stats"):
+        xr.testing.assert_equal(found[group].to_dataset(), whole[group].to_dataset())
+
+
+def test_divergences_are_told_where_no_free_variable_is_recorded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def told(**arguments: Any) -> bool:
+        caplog.clear()
+        # Steps so long that some energies are infinite.
+        idata = together(linear(), var_names=["mean"], draws=50, tune=0, step_size=1e3, **arguments)
+        assert idata["sample_stats"]["diverging"].any()
+        return "divergences after tuning" in caplog.text
+
+    assert told(quiet=False, compute_convergence_checks=True)
+    assert not told(quiet=True, compute_convergence_checks=True)
+    assert not told(quiet=False, compute_convergence_checks=False)
+
+
+def test_a_check_that_one_draw_fails_is_that_draws_alone() -> None:
+    """PyMC's traces have minus infinity there."""
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Deterministic("of_sd", pm.logp(pm.Normal.dist(0.0, x), 1.0))
+    posterior = together(model, draws=200)["posterior"]
+    outside = posterior["x"].to_numpy() <= 0
+    assert 0.2 < outside.mean() < 0.8
+    assert_array_equal(np.isneginf(posterior["of_sd"].to_numpy()), outside)
+
+
+def test_an_interrupt_in_warmup_needs_no_log_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
+    solve, stretches = Ensemble.next_stretch, []
+
+    def interrupted(self: Ensemble, params: Any) -> Any:
+        if len(stretches) == 2:
+            raise KeyboardInterrupt
+        stretches.append(None)
+        return solve(self, params)
+
+    monkeypatch.setattr(Ensemble, "next_stretch", interrupted)
+    idata = together(
+        linear(), tune=30, discard_tuned_samples=False, idata_kwargs={"log_prior": True}
+    )
+    assert idata["warmup_posterior"].sizes["draw"] > 0
+    assert "log_prior" not in idata.children
 
 
 @pytest.mark.parametrize("mode", [True, "combined", "split+stats"])

@@ -232,6 +232,17 @@ def test_a_seed_of_any_size_goes_on(tmp_path: Path) -> None:
         shutil.rmtree(place)
 
 
+def test_arguments_of_the_beginning_may_be_given_again(tmp_path: Path) -> None:
+    """Those at their defaults, whatever was chosen for them, and a generator, which is not kept."""
+    options = OPTIONS | {"noise": "auto", "backend": "auto", "window": "auto"}
+    options["random_seed"] = np.random.default_rng(1)
+    run = pymc_deer.sample(model=dated(), store=tmp_path, **options)
+    again = pymc_deer.sample(model=dated(), resume=tmp_path, **options)
+    xr.testing.assert_equal(again["posterior"].to_dataset(), run["posterior"].to_dataset())
+    with pytest.raises(OptionError, match="the run was begun with window='auto', not 16"):
+        pymc_deer.sample(model=dated(), resume=tmp_path, **(options | {"window": 16}))
+
+
 def test_of_two_processes_one_begins_a_run(tmp_path: Path, monkeypatch: Any) -> None:
     """The other one found nothing there, and has the place when the run has ended."""
     place, locked = tmp_path / "run", store_recorder._locked

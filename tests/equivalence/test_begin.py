@@ -68,6 +68,14 @@ def test_chains_begin_in_one_batch_as_each_does_alone(monkeypatch: pytest.Monkey
         assert record.warmup.tuning.step_size == alone.warmup.tuning.step_size
     assert len({record.warmup.tuning.step_size for record in together}) > 1
     assert 2 * n_calls < len(sizes) - n_calls
+    sizes.clear()
+    # A state that is looked at by itself has the run's own program.
+    of_run, point = solver.for_chains(6), np.zeros(DENSITY.size)
+    params = DENSITY.param_values({})
+    found = of_run.evaluate(point, METRIC, params), solver.evaluate(point, METRIC, params)
+    assert sizes == [6, 1]
+    assert found[0][0] == pytest.approx(found[1][0])
+    np.testing.assert_allclose(*(dlogp for _, dlogp in found))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

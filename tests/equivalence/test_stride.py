@@ -57,6 +57,12 @@ def test_states(single_threaded: None, backend: BackendName, window: int, at_onc
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_pieces_that_are_no_multiple(single_threaded: None, backend: BackendName) -> None:
+    """Of windows it would be another number of sweeps."""
+    check_stride(solver_of(backend, 1), 4 * STRIDE - 2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_sweeps_that_run_out(single_threaded: None, backend: BackendName) -> None:
     """What is left begins in the middle of a stride."""
     solver = solver_of(backend, 16)
