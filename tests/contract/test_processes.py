@@ -6,13 +6,22 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import pymc as pm
 import pytest
 from threadpoolctl import threadpool_limits
 
 from pymc_deer import DeerMALA
+from pymc_deer.backends import make_solver
 from pymc_deer.backends.numba import NumbaSolver, available_threads
+from pymc_deer.backends.request import Tuning
+from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.density import build_density
 from pymc_deer.examples import eight_schools
+from pymc_deer.metric import identity_metric
+from pymc_deer.noise import draw_tape
+from pymc_deer.status import BackendError
 from pymc_deer.step import DeerStep
+from pymc_deer.sweep import SweepSpec
 from tests.support import BACKENDS, sample
 
 ON_NUMBA = pytest.mark.skipif("numba" not in BACKENDS, reason="threads are the Numba backend's")
@@ -111,3 +120,30 @@ def test_a_worker_leaves_memory_of_a_gpu_to_others(
     with eight_schools():
         packed = cloudpickle.dumps(DeerMALA(backend="jax", window=1))
     assert in_process("spawn", lambda: memory_setting(packed)) == seen
+
+
+@ON_NUMBA
+@pytest.mark.parametrize(("n", "threaded"), [(1024, True), (100, True), (20, False), (2, False)])
+def test_threads_are_for_the_states_that_there_are(
+    n: int, threaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for the window: the program with threads would be compiled for a stretch of few."""
+    with pm.Model() as model:
+        pm.Normal("x", shape=3000)
+    density, asked = build_density(model), []
+
+    def refused(_: NumbaSolver, with_threads: bool) -> Any:
+        asked.append(with_threads)
+        raise BackendError("asked for")
+
+    monkeypatch.setattr(NumbaSolver, "_threads_allowed", lambda _: 2)
+    monkeypatch.setattr(NumbaSolver, "_windowed_loop", refused)
+    monkeypatch.setattr("pymc_deer.backends.numba.available_threads", lambda: 2)
+    plan = WindowPlan(1024, None, 1e-6, 4096)
+    solver = make_solver("numba", density, SweepSpec("diag", "secant"), plan)
+    rngs = np.random.default_rng(0).spawn(3)
+    tape = draw_tape(*rngs[:2], n, density.size)
+    tuning = Tuning(0.1, 1.5, identity_metric("diag", density.size))
+    with pytest.raises(BackendError, match="asked for"):
+        solver.solve(np.zeros(density.size), tape, tuning, density.param_values({}), rngs[2])
+    assert asked == [threaded]
