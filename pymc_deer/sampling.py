@@ -236,7 +236,7 @@ def _make_draws(run: Run, progress: StretchProgress) -> None:
                     _make_stretch(run, progress)
         except KeyboardInterrupt:
             if run.hardware.spans_processes or not run.recorder.has_draws:
-                # The other processes wait for this one: they end when it does.
+                # Other processes wait for this one; or there is nothing to return.
                 raise
             _log.info("Interrupted: the draws that all chains have finished are kept.")
         with run.phases.of("recording"):

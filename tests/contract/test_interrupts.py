@@ -228,15 +228,15 @@ WATCHDOG = 60.0
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_interrupt_in_a_long_solve_ends_it(backend: str) -> None:
-    """The clock itself decides the calls here: half a million rows, read 100 times a transition."""
-    y = np.random.default_rng(0).standard_t(4, size=500_000)
+    """The clock itself decides the calls here: two million rows, read 256 times a transition."""
+    y = np.random.default_rng(0).standard_t(4, size=2_000_000)
     with pm.Model():
         mu = pm.Normal("mu")
         pm.StudentT("y", 4.0, mu, sigma=1.0, observed=y)
         step = DeerHMC(
             backend=backend,
             window=1,
-            n_leapfrog=100,
+            n_leapfrog=256,
             step_size=1e-6,
             metric=np.ones(1),
             steps_per_draw=1,

@@ -7,6 +7,7 @@ A run is a table with a row for every scalar of the free variables, labelled as 
 
 import json
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import arviz as az
@@ -24,10 +25,13 @@ MIN_ESS = 400
 """Bound of the same authors on the bulk effective sample size, 100 for each of four chains."""
 
 MAX_DEVIATION = 4.0
-"""Bound on a difference in combined Monte Carlo standard errors. Normal errors exceed it once in
-16,000 comparisons; the tractable models make 2,200 of them a backend, so that a correct sampler is
-outside somewhere with one seed in seven. Seeds are fixed, hence the bound is not widened for their
-number: before a run outside is called chance, other seeds and more draws must say so."""
+"""Bound on one difference in combined Monte Carlo standard errors: normal errors exceed it once in
+16,000 comparisons."""
+
+FALSE_ALARMS = 1e-4
+"""Share of correct runs of which one of all differences may be outside. XLA rounds otherwise on
+other processors, and a chain that does is another draw from the posterior: a seed that passes on
+one machine is chance on the next."""
 
 WARNINGS = ("rhat statistic is larger", "effective sample size per chain")
 """What PyMC says of a run that did not converge, at its own bounds, which are those above. A count
@@ -74,12 +78,18 @@ def deviations(run: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def max_deviation(n: int) -> float:
+    """Bound on each of n differences: Bonferroni's, and no less than `MAX_DEVIATION`."""
+    return max(MAX_DEVIATION, NormalDist().inv_cdf(1 - FALSE_ALARMS / (2 * n)))
+
+
 def check_moments(run: pd.DataFrame, reference: pd.DataFrame) -> None:
-    """Require all means and sds within `MAX_DEVIATION` of the reference."""
+    """Require all means and sds within `max_deviation` of the reference."""
     deviation = deviations(run, reference)
+    most = max_deviation(deviation.size)
     # Negated, so that a NaN is outside as well.
-    outside = deviation[~(deviation.abs() <= MAX_DEVIATION).all(axis=1)]
-    assert outside.empty, f"Further than {MAX_DEVIATION} MCSE from the reference:\n{outside}"
+    outside = deviation[~(deviation.abs() <= most).all(axis=1)]
+    assert outside.empty, f"Further than {most:.1f} MCSE from the reference:\n{outside}"
 
 
 def check_converged(run: pd.DataFrame) -> None:

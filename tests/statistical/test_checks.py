@@ -15,6 +15,7 @@ from tests.statistical.checks import (
     check_run_or_warning,
     deviations,
     load_reference,
+    max_deviation,
     summarise,
 )
 from tests.statistical.reference import EXACT
@@ -43,6 +44,13 @@ def draws() -> np.ndarray:
 def test_exact_draws_pass(draws: np.ndarray) -> None:
     run = summary_of(draws)
     check_run(run, TRUTH)
+
+
+def test_the_bound_grows_with_what_is_compared() -> None:
+    assert max_deviation(2) == pytest.approx(4.06, abs=0.01)
+    assert max_deviation(600) == pytest.approx(5.23, abs=0.01)
+    errors = np.random.default_rng(1).normal(size=(20_000, 10))
+    assert (np.abs(errors) > max_deviation(10)).any(axis=1).mean() < 5e-4
 
 
 def test_one_wrong_mean_fails(draws: np.ndarray) -> None:
