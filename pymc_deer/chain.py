@@ -281,17 +281,18 @@ class Chain:
     def stride(self) -> int:
         """Of how many states one is kept: behind warm-up, which learns from all, only draws are."""
         warmup = self.record.warmup
-        one_call = warmup.steps_per_draw <= self.solver.plan.capacity
-        return warmup.steps_per_draw if warmup.finished and one_call else 1
+        return warmup.steps_per_draw if warmup.finished else 1
 
     def task(self, stride: int = 1) -> Task:
-        """The current stretch, in which one state in every `stride` is kept."""
+        """The current stretch, in which one state in every `stride` is kept.
+
+        All are kept where a draw takes more than one call.
+        """
         record = self.record
         steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
         z = tuning.metric.to_z(record.x) if record.z is None else record.z
         draws, streams = record.stretch_draws, record.streams
         solver = self.solver_for(draws * steps)
-        # Step by step a call may have less room than in windows.
         stride = stride if steps <= solver.plan.capacity else 1
         return Task(solver, z, tuning, draws, steps, streams, stride)
 

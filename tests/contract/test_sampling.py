@@ -34,7 +34,7 @@ from pymc_deer.shared_step import KERNELS
 from pymc_deer.stretch import Streams
 from pymc_deer.trials import UNKNOWN
 from tests.random_models.check import quick_compilation
-from tests.support import BACKENDS, SEED
+from tests.support import BACKENDS, SEED, interrupt
 from tests.support import sample as step_by_step
 from tests.zoo import two_modes
 
@@ -265,16 +265,8 @@ def check_is_the_beginning(part: DataTree, whole: DataTree) -> None:
 
 
 def test_an_interrupt_keeps_what_all_chains_have_finished(monkeypatch) -> None:
-    solve, calls = Ensemble.next_stretch, []
-
-    def interrupted(self: Ensemble, params: Any) -> Any:
-        calls.append(None)
-        if len(calls) == 8:
-            raise KeyboardInterrupt
-        return solve(self, params)
-
     whole = together(eight_schools(), tune=30, draws=30, discard_tuned_samples=False)
-    monkeypatch.setattr(Ensemble, "next_stretch", interrupted)
+    interrupt(monkeypatch, 8)
     part = together(eight_schools(), tune=30, draws=30, discard_tuned_samples=False)
     check_is_the_beginning(part, whole)
 
@@ -284,15 +276,7 @@ def test_an_interrupt_before_any_draw_is_an_interrupt(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, keeps_warmup: bool
 ) -> None:
     """There is nothing to return: neither an error of PyMC's, nor a word about draws."""
-    solve, stretches = Ensemble.next_stretch, []
-
-    def interrupted(self: Ensemble, params: Any) -> Any:
-        if keeps_warmup or len(stretches) == 2:
-            raise KeyboardInterrupt
-        stretches.append(None)
-        return solve(self, params)
-
-    monkeypatch.setattr(Ensemble, "next_stretch", interrupted)
+    interrupt(monkeypatch, 1 if keeps_warmup else 3)
     with pytest.raises(KeyboardInterrupt):
         together(eight_schools(), tune=30, draws=30, discard_tuned_samples=not keeps_warmup)
     assert "Interrupted" not in caplog.text
@@ -507,15 +491,7 @@ def test_a_check_that_one_draw_fails_is_that_draws_alone() -> None:
 
 
 def test_an_interrupt_in_warmup_needs_no_log_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
-    solve, stretches = Ensemble.next_stretch, []
-
-    def interrupted(self: Ensemble, params: Any) -> Any:
-        if len(stretches) == 2:
-            raise KeyboardInterrupt
-        stretches.append(None)
-        return solve(self, params)
-
-    monkeypatch.setattr(Ensemble, "next_stretch", interrupted)
+    interrupt(monkeypatch, 3)
     idata = together(
         linear(), tune=30, discard_tuned_samples=False, idata_kwargs={"log_prior": True}
     )
