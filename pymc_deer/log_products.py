@@ -39,7 +39,7 @@ _LEAST = 4 * _FACTORS
 def softplus_by_products(fgraph: Any, node: Any) -> list[Any] | None:
     """A sum of softplus over the last axes by products of their factors, in float64."""
     [terms], [total] = node.inputs, node.outputs
-    sign, argument = _softplus(terms)
+    sign, argument = signed_softplus(terms)
     lead = total.type.ndim
     axes = range(terms.type.ndim) if node.op.axis is None else node.op.axis
     shape = terms.type.shape[lead:]
@@ -90,13 +90,13 @@ def _logs_of_products(argument: Any, lead: int, n: int) -> Tensor:
     return logs
 
 
-def _softplus(terms: Any) -> tuple[int, Any]:
+def signed_softplus(terms: Any) -> tuple[int, Any]:
     """Sign and argument of a softplus, None of anything else."""
     if widened := inputs_of(terms, ps.Cast):
-        return _softplus(widened[0])
+        return signed_softplus(widened[0])
     opposite = negated(terms)
     if opposite is not None:
-        sign, argument = _softplus(opposite)
+        sign, argument = signed_softplus(opposite)
         return -sign, argument
     found = inputs_of(terms, Softplus)
     return 1, found[0] if found else None

@@ -29,7 +29,7 @@ from pytensor.tensor.math import Dot, Sum
 
 from pymc_deer.density import Density
 
-STATES = 128
+STATES = 64
 """States of a block; a window that is no multiple of it is left as it is."""
 
 ROWS = 32

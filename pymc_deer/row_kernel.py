@@ -4,9 +4,13 @@ Imported where there is one: Pallas takes longer to import than all of JAX.
 
 Each program of the kernel has a block of states and goes along the rows block by block. Where there
 are few states, several programs share the rows, and what they find is added up afterwards.
+
+Sums of logistic terms take one logarithm for many rows, that of a product (:mod:`.log_products`),
+which for each place of a block has a factor of every row that comes to lie there.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -21,42 +25,46 @@ from pytensor.scalar.math import Sigmoid, Softplus
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Sum
 
+from pymc_deer.log_products import signed_softplus
+from pymc_deer.row_arithmetic import (
+    HALF,
+    N_PIECES,
+    Pieces,
+    exp2,
+    exponential,
+    pieces_of,
+    product,
+    sigmoid,
+    softplus,
+)
 from pymc_deer.row_blocks import ROWS, STATES, is_number, untransposed
 
-_PROGRAMS = 256
-"""About two for each multiprocessor of a large GPU."""
+_PROGRAMS = 512
+"""About four for each multiprocessor of a large GPU."""
 
 _NARROWEST = 16
 """Rows and columns of the smallest product that Triton has."""
 
-_PRECISION = lax.DotAlgorithmPreset.TF32_TF32_F32_X3
-"""Three products with 11 bits of each number, which together are as precise as float32."""
-
 _COMPILER = plt.CompilerParams(num_warps=4, num_stages=2)
 
-
-def _sigmoid(x: jax.Array) -> jax.Array:
-    small = jnp.exp(-jnp.abs(x))
-    return jnp.where(x >= 0, jnp.ones_like(x), small) / (1 + small)
-
-
-def _softplus(x: jax.Array) -> jax.Array:
-    return jnp.maximum(x, 0) + jnp.log(1 + jnp.exp(-jnp.abs(x)))
+_GROUP = 64
+"""Blocks of rows whose factors one product has: each is at most 2, and so it is at most 2^64."""
 
 
 _FUNCTIONS: dict[type, Callable[[jax.Array], jax.Array]] = {
     Cast: lambda x: x,
-    Sigmoid: _sigmoid,
-    Softplus: _softplus,
+    Sigmoid: sigmoid,
+    Softplus: softplus,
 }
-"""A kernel makes no copies; and one exponential is for both others, where there are both."""
+"""A kernel makes no copies."""
 
 
 def compile_small_kernel() -> None:
     """For JAX's default device, whatever that raises where there are no such kernels."""
 
     def square(x_ref: Any, out_ref: Any) -> None:
-        out_ref[...] = _product(x_ref[...], x_ref[...], 1, 1)
+        pieces = pieces_of(exp2(x_ref[...]))
+        out_ref[...] = product(pieces, pieces, 1, 1)
 
     shape = jax.ShapeDtypeStruct((_NARROWEST, _NARROWEST), "float32")
     kernel = pl.pallas_call(square, out_shape=shape, compiler_params=_COMPILER)
@@ -64,10 +72,7 @@ def compile_small_kernel() -> None:
 
 
 class RowKernel:
-    """The kernel of an inner graph, as a function of its inputs.
-
-    Arrays of states and rows lie in it as (rows, states), as products of the rows come.
-    """
+    """The kernel of an inner graph, as a function of its inputs."""
 
     def __init__(self, fgraph: Any) -> None:
         kinds = (Dot, Elemwise, Sum)
@@ -75,25 +80,37 @@ class RowKernel:
         self._inputs, self._outputs = fgraph.inputs, fgraph.outputs
         products = [node for node in self._nodes if _is_product(node)]
         self._factors = list(dict.fromkeys(node.inputs[0] for node in products))
-        self._ends = [v for v in self._outputs if _is_end(v)]
+        self._ends = {v: _end_of(v) for v in self._outputs if _is_end(v)}
         self.n_states, self.n_rows = products[0].outputs[0].type.shape
         self._specs: dict[Any, pl.BlockSpec] = {}
+        self._of_rows: dict[Any, pl.BlockSpec] = {}
         for node in self._nodes:
             self._specs |= self._specs_of(node)
-        # Programs that share the rows of a block of states, and the blocks of rows of each.
+        self._read = [v for v in self._inputs if v in self._specs]
+        # Programs that share the rows of a block of states; of each the groups, and of these the
+        # blocks of rows.
         n_blocks = -(-self.n_rows // ROWS)
         self._shares = max(1, min(n_blocks, _PROGRAMS // (self.n_states // STATES)))
-        self._n_blocks = -(-n_blocks // self._shares)
+        self._n_groups = -(-n_blocks // (self._shares * _GROUP))
+        self._n_blocks = -(-n_blocks // (self._shares * self._n_groups))
 
     def __call__(self, *arrays: jax.Array) -> list[jax.Array]:
+        given = dict(zip(self._inputs, arrays, strict=True))
+        read = [given[v] for v in self._read]
+        read = [array.astype("int8") if array.dtype == bool else array for array in read]
+        for v in self._of_rows:
+            read += (piece for piece in pieces_of(given[v], HALF))
         found = pl.pallas_call(
             self._run,
             grid=(self.n_states // STATES, self._shares),
-            in_specs=[self._specs[v] for v in self._inputs],
+            in_specs=[
+                *(self._specs[v] for v in self._read),
+                *(spec for spec in self._of_rows.values() for _ in range(N_PIECES)),
+            ],
             out_specs=[self._specs[v] for v in self._outputs],
             out_shape=[self._shape(v) for v in self._outputs],
             compiler_params=_COMPILER,
-        )(*(array.astype("int8") if array.dtype == bool else array for array in arrays))
+        )(*read)
         pairs = zip(self._outputs, found, strict=True)
         return [part.sum(0) if _is_end(v) else part for v, part in pairs]
 
@@ -111,7 +128,7 @@ class RowKernel:
             rows = _Rows.of(node)
             columns = _columns(rows.n_columns).size
             shape = (columns, self.n_rows) if rows.axis else (self.n_rows, columns)
-            specs[rows.source] = _of_all(shape)
+            self._of_rows[rows.source] = _of_all(shape)
             if _is_product(node):
                 specs[node.inputs[0]] = _of_states(columns)
                 return specs
@@ -125,32 +142,41 @@ class RowKernel:
 
     def _run(self, *refs: Any) -> None:
         """A program: its block of states with its share of the rows."""
-        n_inputs = len(self._inputs)
-        read = dict(zip(self._inputs, refs[:n_inputs], strict=True))
-        written = dict(zip(self._outputs, refs[n_inputs:], strict=True))
-        factors = {v: _load(read[v], _STATES, _columns(v.type.shape[1])) for v in self._factors}
+        left = iter(refs)
+        read: dict[Any, Any] = {v: next(left) for v in self._read}
+        rows = {v: [next(left) for _ in range(N_PIECES)] for v in self._of_rows}
+        written = {v: next(left) for v in self._outputs}
+        factors = {
+            v: pieces_of(_load(read[v], _STATES, _columns(v.type.shape[1]))) for v in self._factors
+        }
         # Of the type that other indices have, where some are numbers.
-        first = pl.program_id(1).astype(int) * self._n_blocks
+        first = pl.program_id(1).astype(int) * self._n_groups * self._n_blocks
 
-        def add_block(i: Any, totals: Sequence[jax.Array]) -> list[jax.Array]:
-            at = (first + i) * ROWS
-            block = _Block(read, factors, _Axis(at, ROWS, self.n_rows))
-            for node in self._nodes:
-                [output] = node.outputs
-                if not _is_end(output):
-                    block.compute(node)
-                    if output in written:
-                        block.store(output, written[output])
-            pairs = zip(totals, self._ends, strict=True)
-            return [total + block.left(end.owner) for total, end in pairs]
+        def add_block(i: Any, carries: Sequence[Any]) -> list[Any]:
+            block = _Block(read, rows, factors, _Axis(i * ROWS, ROWS, self.n_rows))
+            for output in written.keys() - self._ends.keys():
+                block.store(output, written[output])
+            pairs = zip(carries, self._ends.values(), strict=True)
+            return [end.with_block(carry, block) for carry, end in pairs]
 
-        nothing = [_zeros(end) for end in self._ends]
-        totals = lax.fori_loop(0, self._n_blocks, add_block, nothing)
-        for end, total in zip(self._ends, totals, strict=True):
-            if end.type.ndim == 1:
-                written[end][...] = total
+        def of_group(i: Any) -> list[jax.Array]:
+            at = first + i * self._n_blocks
+            nothing = [end.nothing() for end in self._ends.values()]
+            carries = lax.fori_loop(at, at + self._n_blocks, add_block, nothing)
+            pairs = zip(carries, self._ends.values(), strict=True)
+            return [end.total(carry) for carry, end in pairs]
+
+        def add_group(i: Any, totals: Sequence[jax.Array]) -> list[jax.Array]:
+            return [a + b for a, b in zip(totals, of_group(i), strict=True)]
+
+        totals = of_group(0)
+        if self._n_groups > 1:
+            totals = lax.fori_loop(1, self._n_groups, add_group, totals)
+        for output, total in zip(self._ends, totals, strict=True):
+            if output.type.ndim == 1:
+                written[output][...] = total
             else:
-                _store(written[end], total.T, _STATES, _columns(end.type.shape[1]))
+                _store(written[output], total, _STATES, _columns(output.type.shape[1]))
 
 
 class _Axis(NamedTuple):
@@ -183,56 +209,129 @@ class _Rows(NamedTuple):
 
 
 class _Block:
-    """Some rows of the data, for a block of states."""
+    """Some rows of the data, for a block of states: arrays (states, rows), when they are asked for.
 
-    def __init__(self, read: dict[Any, Any], factors: dict[Any, jax.Array], rows: _Axis) -> None:
-        self._read, self._factors, self._rows = read, factors, rows
-        self._inside = (rows.start + jnp.arange(rows.size) < rows.end)[:, None]
+    Attributes
+    ----------
+    inside
+        Where there are rows; there may be anything where there are none.
+    """
+
+    def __init__(
+        self, read: dict[Any, Any], rows: dict[Any, Any], factors: dict[Any, Pieces], at: _Axis
+    ) -> None:
+        self._read, self._of_rows, self._factors, self._rows = read, rows, factors, at
+        self.inside = (at.start + jnp.arange(at.size) < at.end)[None]
         self._values: dict[Any, jax.Array] = {}
-        self._loaded: dict[_Rows, jax.Array] = {}
+        self._loaded: dict[_Rows, Pieces] = {}
 
-    def compute(self, node: Any) -> None:
-        """An array of the rows and the states."""
-        [output] = node.outputs
-        if isinstance(node.op, Dot):
+    def array(self, variable: Any) -> Any:
+        """What is made of the states, or read."""
+        if variable in self._values:
+            return self._values[variable]
+        node = variable.owner
+        if is_number(variable):
+            return variable.data.reshape(())[()]
+        if node is None:
+            of_states, of_rows = (n != 1 for n in variable.type.shape)
+            axes = (_STATES if of_states else _ONE), (self._rows if of_rows else _ONE)
+            value = _load(self._read[variable], *axes)
+        elif isinstance(node.op, Dot):
             rows = _Rows.of(node)
-            factor = self._factors[node.inputs[0]]
-            self._values[output] = _product(self._load_rows(rows), factor, 1 - rows.axis, 1)
-            return
-        scalar_op = node.op.scalar_op
-        function = _FUNCTIONS.get(type(scalar_op)) or jax_funcify(scalar_op, node=node)
-        found = function(*map(self._element, node.inputs))
-        self._values[output] = found.astype(output.type.dtype)
+            value = product(self._factors[node.inputs[0]], self.rows(rows), 1, 1 - rows.axis)
+        else:
+            scalar_op = node.op.scalar_op
+            function = _FUNCTIONS.get(type(scalar_op)) or jax_funcify(scalar_op, node=node)
+            value = function(*map(self.array, node.inputs)).astype(variable.type.dtype)
+        self._values[variable] = value
+        return value
 
-    def left(self, node: Any) -> jax.Array:
-        """What is left of the rows: their sum (states,), or a product (columns, states)."""
-        array = node.inputs[0]
-        # There may be anything where there are no rows.
-        value = jnp.where(self._inside, self._values[array], jnp.zeros((), array.type.dtype))
-        if isinstance(node.op, Sum):
-            return value.astype(node.outputs[0].type.dtype).sum(0)
-        rows = _Rows.of(node)
-        return _product(self._load_rows(rows), value, rows.axis, 0)
-
-    def store(self, output: Any, ref: Any) -> None:
-        """Write an array to where it is (states, all rows)."""
-        _store(ref, self._values[output].T, _STATES, self._rows)
-
-    def _load_rows(self, rows: "_Rows") -> jax.Array:
+    def rows(self, rows: _Rows) -> Pieces:
+        """These rows of the data, as they lie."""
         if rows not in self._loaded:
             columns = _columns(rows.n_columns)
             axes = (columns, self._rows) if rows.axis else (self._rows, columns)
-            self._loaded[rows] = _load(self._read[rows.source], *axes)
+            self._loaded[rows] = [_load(piece, *axes) for piece in self._of_rows[rows.source]]
         return self._loaded[rows]
 
-    def _element(self, variable: Any) -> Any:
-        if variable in self._values:
-            return self._values[variable]
-        if is_number(variable):
-            return variable.data.reshape(())[()]
-        of_states, of_rows = (n != 1 for n in variable.type.shape)
-        axes = (_STATES if of_states else _ONE), (self._rows if of_rows else _ONE)
-        return _load(self._read[variable], *axes).T
+    def store(self, output: Any, ref: Any) -> None:
+        """Write an array to where it is (states, all rows)."""
+        _store(ref, self.array(output), _STATES, self._rows)
+
+
+@dataclass(frozen=True)
+class _Total:
+    """What is left of the rows: a sum over those of an array, (states,)."""
+
+    output: Any
+
+    def nothing(self) -> Any:
+        """What is carried from block to block, before the first one."""
+        return jnp.zeros(STATES, self.output.type.dtype)
+
+    def with_block(self, carry: Any, block: _Block) -> Any:
+        """The same behind one more block."""
+        [array] = self.output.owner.inputs
+        value = _where_inside(block, block.array(array), 0)
+        return carry + value.astype(self.output.type.dtype).sum(1)
+
+    def total(self, carry: Any) -> jax.Array:
+        """What the blocks behind it leave."""
+        return carry
+
+
+@dataclass(frozen=True)
+class _ProductBack(_Total):
+    """A product of an array with rows of the data, (states, columns)."""
+
+    def nothing(self) -> Any:
+        columns = _columns(self.output.type.shape[1]).size
+        return jnp.zeros((STATES, columns), self.output.type.dtype)
+
+    def with_block(self, carry: Any, block: _Block) -> Any:
+        node = self.output.owner
+        value, rows = _where_inside(block, block.array(node.inputs[0]), 0), _Rows.of(node)
+        return carry + product(pieces_of(value), block.rows(rows), 1, rows.axis)
+
+
+@dataclass(frozen=True)
+class _LogisticTotal(_Total):
+    """A sum of softplus over the rows, or its opposite: a sum, and factors (states, rows).
+
+    Attributes
+    ----------
+    sign, argument
+        1 or -1, and what the softplus is of.
+    """
+
+    sign: int
+    argument: Any
+
+    def nothing(self) -> Any:
+        return super().nothing(), jnp.ones((STATES, ROWS), self.argument.type.dtype)
+
+    def with_block(self, carry: Any, block: _Block) -> Any:
+        (total, factors), argument = carry, block.array(self.argument)
+        positive = _where_inside(block, jnp.maximum(argument, 0), 0)
+        factor = _where_inside(block, 1 + exponential(argument), 1)
+        return total + positive.astype(total.dtype).sum(1), factors * factor
+
+    def total(self, carry: Any) -> jax.Array:
+        total, factors = carry
+        return self.sign * (total + jnp.log(factors).astype(total.dtype).sum(1))
+
+
+def _end_of(output: Any) -> _Total:
+    if isinstance(output.owner.op, Dot):
+        return _ProductBack(output)
+    sign, argument = signed_softplus(output.owner.inputs[0])
+    if argument is None or argument.type.shape != output.owner.inputs[0].type.shape:
+        return _Total(output)
+    return _LogisticTotal(output, sign, argument)
+
+
+def _where_inside(block: _Block, value: jax.Array, otherwise: int) -> jax.Array:
+    return jnp.where(block.inside, value, jnp.asarray(otherwise, value.dtype))
 
 
 def _is_product(node: Any) -> bool:
@@ -262,16 +361,6 @@ def _columns(n: int) -> _Axis:
     """Columns are read to the next power of two."""
     size = max(_NARROWEST, 1 << (n - 1).bit_length())
     return _Axis(0, size, n if size > n else None)
-
-
-def _zeros(end: Any) -> jax.Array:
-    columns = [_columns(n).size for n in end.type.shape[1:]]
-    return jnp.zeros((*columns, STATES), end.type.dtype)
-
-
-def _product(x: jax.Array, y: jax.Array, axis_x: int, axis_y: int) -> jax.Array:
-    axes = (((axis_x,), (axis_y,)), ((), ()))
-    return lax.dot_general(x, y, axes, _PRECISION, preferred_element_type=jnp.float32)
 
 
 def _load(ref: Any, *axes: _Axis) -> jax.Array:

@@ -43,8 +43,8 @@ from pymc_deer.leapfrog import Path, Tangent
 from pymc_deer.metric import MetricKind, SymbolicMetric
 from pymc_deer.noise import NoiseSource
 from pymc_deer.precision import WIDE
-from pymc_deer.scan import affine_scan
 from pymc_deer.typing import Tensor
+from pymc_deer.window_scan import window_scan
 
 Kernel = Literal["mala", "hmc"]
 """Transitions of one leapfrog step, or of as many as the tape says."""
@@ -171,12 +171,7 @@ def build_sweep(
         weight = 1 if spec.rule == "exact" else spec.probes
         moved = accepted_jacobian(more[0] / weight, curvature)
     jacobian = pt.switch(accepted[:, None], moved, pt.ones((), dtype=dtype))
-    solved = affine_scan(jacobian, states - jacobian * previous, start)
-    # A guess from which the linearisation overflowed is replaced by the plain iterate.
-    finite = pt.all(pt.abs(solved) < float("inf"), axis=1, keepdims=True)
-    next_guess = pt.switch(finite, solved, states)
-
-    error = pt.max(pt.abs(pt.cumsum(states - guess, axis=0)), axis=1)
+    next_guess, error = window_scan(jacobian, states, previous, guess, start)
     step = pt.arange(states.shape[0])
     committed = 1 + pt.min(pt.switch(error <= tol, states.shape[0] - 1, step))
     inputs = [guess, memory, start, xi, log_u, probes, step_size, n_leapfrog, curvature, tol]

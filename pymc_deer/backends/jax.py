@@ -19,7 +19,8 @@ from pytensor.compile.mode import Mode
 import pymc_deer.batch_jax
 import pymc_deer.group_tables_jax
 import pymc_deer.repeat_jax
-import pymc_deer.scan_jax  # noqa: F401
+import pymc_deer.scan_jax
+import pymc_deer.window_scan_jax  # noqa: F401
 from pymc_deer.backends.aligned import empty_tape, fill_tape
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.first_that_runs import first_that_runs

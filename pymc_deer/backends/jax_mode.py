@@ -14,6 +14,10 @@ from pytensor.tensor.math import Prod, Sum
 from pymc_deer.log_products import sigmoid_by_exponential, softplus_by_products
 from pymc_deer.row_blocks import as_it_is_read, computed_as_it_is_read, in_row_blocks
 from pymc_deer.short_axes import shuffled_once
+from pymc_deer.window_scan import window_scan_in_kernel
+
+_BEFORE_ALL = -1.0
+"""Position before Ops of formulas are replaced by these."""
 
 _BEHIND_STABILIZATION = 1.9
 """Position behind the rewrites that look for what can be computed more precisely: they find the
@@ -53,6 +57,7 @@ _AS_READ = EquilibriumGraphRewriter(
 )
 
 JAX_KERNEL_MODE = JAX_MODE.register(
+    (dfs_rewriter(window_scan_in_kernel), _BEFORE_ALL),
     (_AS_READ, _PREPARED),
     (MergeOptimizer(), _MERGED),
     (dfs_rewriter(in_row_blocks), _BEHIND_ALL),

@@ -172,6 +172,7 @@ SAMPLERS: Mapping[str, Sampler] = {
     "deer_hmc": ours("hmc"),
     "deer_hmc_numba": ours("hmc", backend="numba"),
     "deer_hmc_windows": ours("hmc", window=1024),
+    "deer_mala_windows": ours("mala", window=4096),
     "deer_hmc_256": ours("hmc", window=1, chains=256, draws=100, tune=200),
     "deer_sequential": ours("mala", window=1),
     "deer_sequential_numba": ours("mala", window=1, backend="numba", metric="diag"),
@@ -185,16 +186,16 @@ SAMPLERS: Mapping[str, Sampler] = {
 }
 """By name; ``deer_*`` are ours, ``deer_sequential*`` without windows. That on Numba has nutpie's
 kind of metric, so that times per gradient are of the same work. ``deer_hmc_256`` has as many chains
-and draws as ChEES-HMC, and ``deer_hmc_windows`` has windows, which runs as short as these do not
-try by themselves. ``deer_hmc`` runs on JAX, the default, which compiles sooner; models with groups
-sample faster as ``deer_hmc_numba``."""
+and draws as ChEES-HMC, and ``deer_hmc_windows`` and ``deer_mala_windows`` have windows, which runs
+as short as these do not try by themselves. ``deer_hmc`` runs on JAX, the default, which compiles
+sooner; models with groups sample faster as ``deer_hmc_numba``."""
 
 CPU = (
     *("deer_mala", "deer_hmc", "deer_hmc_numba", "deer_sequential_numba"),
     *("pymc", "nutpie", "numpyro", "blackjax_nuts", "blackjax_mala"),
 )
 CPU_LARGE = ("deer_mala", "deer_hmc", "pymc", "nutpie", "numpyro")
-GPU_OURS = ("deer_hmc", "deer_hmc_windows", "deer_mala")
+GPU_OURS = ("deer_hmc", "deer_hmc_windows", "deer_mala", "deer_mala_windows")
 GPU = ("deer_hmc_256", "numpyro", "blackjax_nuts", "blackjax_chees")
 GPU_FEW = ("numpyro", "blackjax_nuts")
 """Others on a GPU; the second without those of hundreds of chains."""

@@ -16,6 +16,7 @@ import pytensor
 import pytest
 
 from pymc_deer.density import build_density
+from pymc_deer.jacobian import Rule
 from pymc_deer.noise import Tape, draw_tape
 from tests.benchmarks import (
     device_exactness,
@@ -120,8 +121,9 @@ def langevin(tape: Tape, start: np.ndarray, step_size: float, scales: np.ndarray
     return np.array(states)
 
 
+@pytest.mark.parametrize("rule", paper.RULES)
 @pytest.mark.parametrize("factor", [1.0, 1.1])
-def test_the_papers_chain_is_ours_on_its_noise_and_no_other(factor: float):
+def test_the_papers_chain_is_ours_on_its_noise_and_no_other(factor: float, rule: Rule):
     rng = np.random.default_rng(SEED)
     scales, start = np.geomspace(0.05, 0.2, 4), rng.normal(size=4)
     with pm.Model() as model:
@@ -129,8 +131,9 @@ def test_the_papers_chain_is_ours_on_its_noise_and_no_other(factor: float):
     basis = np.linalg.qr(rng.normal(size=(4, 4)))[0]
     tape = draw_tape(rng, rng, 60, 4)
     states = langevin(tape, start, factor * paper.STEP_SIZE, scales)
-    them = paper.Theirs(lambda: states, lambda: (states, 7), start, basis, tape)
-    row = paper.compared(them, build_density(model), 1e-6, 1)
+    curvature = float((scales**-2).mean())
+    them = paper.Theirs(lambda: states, lambda: (states, 7), start, basis, curvature, tape)
+    row = paper.compared(them, build_density(model), rule, 1e-6, 1)
     assert row["sweeps_theirs"] == 7
     assert row["difference_theirs"] == 0.0
     assert (row["difference"] < 1e-5) == (factor == 1.0)

@@ -16,13 +16,12 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from jax import lax
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.math import Dot
 
 import pymc_deer.backends.jax
-from pymc_deer import examples, row_kernel
+from pymc_deer import examples, row_arithmetic, row_kernel
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.first_that_runs import FirstThatRuns
 from pymc_deer.backends.jax import JaxSolver
@@ -47,10 +46,11 @@ COUNTS = RNG.poisson(2.0, N)
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In float32, by Pallas's interpreter, for which products have float32 as it is."""
+    """In float32, by Pallas's interpreter, which knows no instructions of a GPU."""
     interpreting = partial(row_kernel.pl.pallas_call, interpret=True)
     monkeypatch.setattr(row_kernel.pl, "pallas_call", interpreting)
-    monkeypatch.setattr(row_kernel, "_PRECISION", lax.Precision.HIGHEST)
+    monkeypatch.setattr(row_arithmetic, "exp2", jax.numpy.exp2)
+    monkeypatch.setattr(row_arithmetic, "reciprocal", jax.numpy.reciprocal)
     with pytensor.config.change_flags(floatX="float32"), jax.enable_x64(True):
         yield
 
@@ -150,11 +150,57 @@ def test_rows_that_there_are_not_are_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
     def all_inside(block: Any, *arguments: Any) -> None:
         made(block, *arguments)
-        block._inside = block._inside | True
+        block.inside = block.inside | True
 
     monkeypatch.setattr(row_kernel._Block, "__init__", all_inside)
     found, _ = run_blocked(*logistic_terms())
     assert not np.isfinite(found[0]).any()
+
+
+def sums_of_zero_logits(monkeypatch: pytest.MonkeyPatch, group: int) -> np.ndarray:
+    """One program's sums of so many rows that the product of their factors overflows."""
+    monkeypatch.setattr(row_kernel, "_PROGRAMS", 1)
+    monkeypatch.setattr(row_kernel, "_GROUP", group)
+    n = 129 * ROWS
+    x, rows = pt.matrix("x", shape=(STATES, K)), pt.matrix("rows", shape=(n, K))
+    terms = pt.softplus(pt.dot(x, rows.T)).astype("float64")
+    function = pytensor.function([x, rows], [pt.sum(terms, axis=1)], mode=JAX_KERNEL_MODE)
+    [op] = kernels_of(function)
+    kernel = RowKernel(op.fgraph)
+    assert (kernel._shares, kernel._n_groups) == (1, -(-129 // group))
+    return function(np.zeros((STATES, K), "float32"), np.ones((n, K), "float32"))[0] / n
+
+
+def test_products_of_many_factors_are_cut_into_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    for group in (row_kernel._GROUP, 50):
+        assert_allclose(sums_of_zero_logits(monkeypatch, group), np.log(2), rtol=1e-6)
+
+
+def test_products_that_overflow_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert np.isinf(sums_of_zero_logits(monkeypatch, 129)).all()
+
+
+def test_pieces_of_numbers_make_up_for_them() -> None:
+    values = (RNG.normal(size=1000) * 10.0 ** RNG.integers(-20, 20, 1000)).astype("float32")
+    for half in (0, row_arithmetic.HALF):
+        pieces = row_arithmetic.pieces_of(values, half)
+        assert {piece.dtype.name for piece in pieces} == {"bfloat16"}
+        assert_allclose(sum(np.asarray(p, "float64") for p in pieces), values, rtol=2.0**-24)
+
+
+def test_products_are_as_precise_as_those_of_float32() -> None:
+    """And are not with a piece less."""
+    x, y = (RNG.normal(size=(64, 50)).astype("float32") for _ in range(2))
+    exact = x.astype(float) @ y.astype(float).T
+    pieces = row_arithmetic.pieces_of(x), row_arithmetic.pieces_of(y, row_arithmetic.HALF)
+
+    def error(*factors: Any) -> float:
+        return float(np.abs(np.asarray(row_arithmetic.product(*factors, 1, 1)) - exact).max())
+
+    rounding = np.abs(x @ y.T - exact).max()
+    assert error(*pieces) < 2 * rounding
+    shorter = [[*of_one[:2], 0 * of_one[2]] for of_one in pieces]
+    assert error(*shorter) > 4 * rounding
 
 
 X = pt.matrix("x", shape=(STATES, K), dtype="float32")
@@ -173,6 +219,7 @@ FUNCTIONS: dict[str, Any] = {
     "logarithm": pt.log(POSITIVE) + pt.log1p(POSITIVE),
     "tanh": pt.tanh(LOGIT),
     "logistic": pt.sigmoid(40 * LOGIT) + pt.softplus(40 * LOGIT),
+    "logistic in float64": pt.sigmoid(pt.cast(LOGIT, "float64")) * pt.softplus(WEIGHT),
     "power": POSITIVE**WEIGHT,
     "bounds": pt.clip(LOGIT, -1, 1) + pt.maximum(LOGIT, WEIGHT) - pt.minimum(LOGIT, 0.5),
     "choice": pt.switch(FLAG & (LOGIT > 0), LOGIT, pt.switch(~FLAG | (LOGIT <= -1), WEIGHT, 1)),
@@ -390,8 +437,9 @@ def test_devices_that_share_have_xla_alone(monkeypatch: pytest.MonkeyPatch) -> N
 def test_logistic_functions_hold_at_their_ends() -> None:
     values = np.array([0.0, -0.0, 1e-9, 30.0, -30.0, 800.0, -800.0], "float32")
     exact = np.logaddexp(0, values.astype(float))
-    assert_allclose(row_kernel._softplus(values), exact, rtol=1e-6, atol=1e-7)
+    assert_allclose(row_arithmetic.softplus(values), exact, rtol=1e-6, atol=1e-7)
     exact = 1 / (1 + np.exp(-values.astype(float).clip(-80)))
-    assert_allclose(row_kernel._sigmoid(values), exact, rtol=1e-6, atol=1e-30)
-    assert np.isnan(row_kernel._sigmoid(np.float32("nan")))
-    assert_array_equal(np.isnan(row_kernel._softplus(np.float32("nan"))), True)
+    # The argument of an exponential to base 2 is rounded, 43 of it for 30.
+    assert_allclose(row_arithmetic.sigmoid(values), exact, rtol=3e-6, atol=1e-30)
+    assert np.isnan(row_arithmetic.sigmoid(np.float32("nan")))
+    assert_array_equal(np.isnan(row_arithmetic.softplus(np.float32("nan"))), True)

@@ -1,0 +1,14 @@
+"""JAX implementation of :class:`~pymc_deer.window_scan.WindowScanInKernel`: kernels for GPUs."""
+
+from typing import Any
+
+from pytensor.link.jax.dispatch import jax_funcify
+
+from pymc_deer.window_scan import WindowScanInKernel
+
+
+@jax_funcify.register(WindowScanInKernel)  # pyright: ignore[reportArgumentType]
+def jax_funcify_window_scan(op: WindowScanInKernel, **kwargs: object) -> Any:
+    from pymc_deer.window_scan_kernel import window_scan_in_kernel
+
+    return window_scan_in_kernel

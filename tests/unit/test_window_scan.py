@@ -1,0 +1,112 @@
+"""What of a sweep runs along the window, in a GPU's kernels, as Pallas interprets them."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import pymc_deer.window_scan_jax  # noqa: F401
+from pymc_deer import window_scan_kernel
+from pymc_deer.backends.jax_mode import JAX_KERNEL_MODE, JAX_MODE
+from pymc_deer.window_scan import WindowScan, WindowScanInKernel, window_scan
+from pymc_deer.window_scan_kernel import chunk_length
+
+TOLERANCE = {"float32": 2e-6, "float64": 1e-14}
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    interpreting = partial(window_scan_kernel.pl.pallas_call, interpret=True)
+    monkeypatch.setattr(window_scan_kernel.pl, "pallas_call", interpreting)
+    with jax.enable_x64(True):
+        yield
+
+
+def arguments(width: int, size: int, factors: int, dtype: str) -> list[np.ndarray]:
+    """Jacobians, states, those before, the guess, and the start."""
+    rng = np.random.default_rng(3)
+    shapes = [(width, factors), *[(width, size)] * 3, (size,)]
+    jacobian, *others = (rng.normal(size=shape).astype(dtype) for shape in shapes)
+    return [np.clip(jacobian, 0, 1), *others]
+
+
+def compiled(values: list[np.ndarray], mode: Any) -> Any:
+    inputs = [pt.tensor(dtype=v.dtype.name, shape=v.shape) for v in values]
+    return pytensor.function(inputs, window_scan(*inputs), mode=mode)
+
+
+def step_by_step(values: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    jacobian, states, previous, guess, state = (v.astype(float) for v in values)
+    solved = []
+    for j, here, before in zip(jacobian, states, previous, strict=True):
+        state = j * (state - before) + here
+        solved.append(state)
+    return np.array(solved), np.abs(np.cumsum(states - guess, axis=0)).max(1)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    ("width", "size", "factors"),
+    [(128, 3, 3), (128, 3, 1), (512, 32, 32), (1280, 5, 5), (256, 200, 200)],
+)
+def test_kernels_find_what_a_loop_finds(width: int, size: int, factors: int, dtype: str) -> None:
+    """With coordinates that do not fill a program, and several programs of coordinates."""
+    values = arguments(width, size, factors, dtype)
+    function = compiled(values, JAX_KERNEL_MODE)
+    nodes = function.maker.fgraph.toposort()
+    assert any(isinstance(node.op, WindowScanInKernel) for node in nodes)
+    for found, expected in zip(function(*values), step_by_step(values), strict=True):
+        assert found.dtype == dtype
+        assert_allclose(found, expected, atol=TOLERANCE[dtype] * np.abs(expected).max())
+
+
+def test_a_batch_of_chains_is_one_call() -> None:
+    chains = [arguments(256, 7, 7, "float32") for _ in range(3)]
+    for i, values in enumerate(chains):
+        values[1] += i
+    together = jax.vmap(window_scan_kernel.window_scan_in_kernel)(
+        *(np.stack(column) for column in zip(*chains, strict=True))
+    )
+    for i, values in enumerate(chains):
+        for found, expected in zip(together, step_by_step(values), strict=True):
+            assert_allclose(found[i], expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("mode", [JAX_KERNEL_MODE, JAX_MODE])
+def test_what_is_not_finite_is_replaced_from_there_on(mode: Any) -> None:
+    """States by the plain iterates, and no step from there on counts as near enough."""
+    values = arguments(256, 3, 3, "float32")
+    values[0][:] = 1
+    values[1][100:102, 1] = 3e38
+    found, _ = compiled(values, mode)(*values)
+    expected, _ = step_by_step(values)
+    assert_allclose(found[:100], expected[:100], atol=1e-4)
+    assert_array_equal(found[101:], values[1][101:])
+    values[1][100, 1] = np.nan
+    _, error = compiled(values, mode)(*values)
+    assert np.isfinite(error[:100]).all()
+    assert not (error[100:] < np.inf).any()
+
+
+def test_windows_that_no_chunks_fill_are_left_as_formulas() -> None:
+    values = arguments(129, 3, 3, "float64")
+    function = compiled(values, JAX_KERNEL_MODE)
+    kinds = WindowScan, WindowScanInKernel
+    assert not any(isinstance(n.op, kinds) for n in function.maker.fgraph.toposort())
+    for found, expected in zip(function(*values), step_by_step(values), strict=True):
+        assert_allclose(found, expected, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("width", "length"),
+    [(128, 8), (1024, 32), (8192, 64), (65_536, 256), (1280, 32), (128 * 1001, 128)],
+)
+def test_chunks_are_about_as_many_as_their_steps(width: int, length: int) -> None:
+    assert chunk_length(width) == length
+    assert width % length == 0
