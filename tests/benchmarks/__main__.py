@@ -173,10 +173,18 @@ def _is_measured(results: Results, point: scaling.Point) -> bool:
 
 
 def _asked(suite: Suite, given: argparse.Namespace) -> Suite:
-    """The suite without the models and samplers that were not asked for."""
-    wanted = given.samplers
+    """The suite without the models and samplers that were not asked for.
+
+    A sampler that takes part in no race of the suite does in all of them.
+    """
+    known = {sampler for each in suite.races for sampler in each.samplers}
+    wanted = given.samplers or known
+
+    def takes_part(sampler: str, each: Race) -> bool:
+        return sampler in each.samplers or sampler not in known
+
     races = tuple(
-        replace(each, samplers=tuple(wanted) if wanted else each.samplers)
+        replace(each, samplers=tuple(s for s in SAMPLERS if s in wanted and takes_part(s, each)))
         for each in suite.races
         if given.models is None or each.model in given.models
     )

@@ -15,7 +15,7 @@ from pymc_deer.examples import (
 )
 from tests.zoo import hierarchical_logistic, latent_gp, stochastic_volatility
 
-_MANY, _FEW, _FEW_TUNE = 4000, 300, 500
+_FEW, _FEW_TUNE = 300, 500
 """Draws for runs on a GPU, and of warm-up."""
 
 
@@ -35,6 +35,8 @@ class Case:
         Interleaved runs of each sampler.
     limit
         Seconds after which a run is given up.
+    most_draws
+        Of runs on a GPU, as fill its windows.
     """
 
     build: Callable[[], pm.Model]
@@ -43,6 +45,7 @@ class Case:
     chains: int = 4
     repeats: int = 3
     limit: float = 100.0
+    most_draws: int = 4000
 
     @property
     def sizes(self) -> dict[str, int | None]:
@@ -51,7 +54,7 @@ class Case:
 
     def many_draws(self) -> "Case":
         """As many as fill a GPU's windows, of a model that is not large."""
-        return self if self.draws < _FEW else replace(self, draws=_MANY, tune=None)
+        return self if self.draws < _FEW else replace(self, draws=self.most_draws, tune=None)
 
     def few_draws(self) -> "Case":
         """As few as tell what a draw is worth, behind a warm-up that suffices."""
@@ -94,7 +97,8 @@ CASES: dict[str, Case] = {
     "german_credit": Case(german_credit),
     "breast_cancer": Case(breast_cancer, repeats=2),
     "radon": Case(radon),
-    "horseshoe": Case(horseshoe, repeats=1),
+    # Hundreds of leapfrog steps for a draw.
+    "horseshoe": Case(horseshoe, repeats=1, most_draws=1000),
     "stochastic_volatility": Case(stochastic_volatility, repeats=2),
     "hierarchical_100": Case(hierarchical_logistic, repeats=1),
     "logistic_10k": Case(logistic(10_000), draws=300, tune=300, repeats=1, limit=250.0),
