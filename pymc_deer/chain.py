@@ -14,7 +14,7 @@ from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.adaptation import Warmup, observe
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import TapedRequest
-from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.backends.trajectory import REPORTED, SOLVED, Trajectory
 from pymc_deer.duplicate import duplicate
 from pymc_deer.lockstep import solved_in_lockstep
 from pymc_deer.metric import Metric
@@ -294,7 +294,8 @@ class Chain:
         draws, streams = record.stretch_draws, record.streams
         solver = self.solver_for(draws * steps)
         stride = stride if steps <= solver.plan.capacity else 1
-        return Task(solver, z, tuning, draws, steps, streams, stride)
+        asked = REPORTED if record.warmup.finished else SOLVED
+        return Task(solver, z, tuning, draws, steps, streams, stride, asked)
 
     def solver_for(self, n: int) -> Solver:
         """The solver for n transitions: step by step, where most of a window would be empty."""

@@ -8,6 +8,10 @@ terms are computed in the model's precision, and added in float64: their own rou
 independent and stay small, 1e-7 sqrt(N) for N terms of order 1.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -20,6 +24,16 @@ WIDE = "float64"
 
 _ADDITIVE = (ps.Add, ps.Sub, ps.Neg, ps.Mul, ps.TrueDiv, ps.Switch)
 """Through these the sums that make up a log-density are followed; factors are scalars there."""
+
+
+def in_precision(dtype: str) -> AbstractContextManager[Any]:
+    """While graphs of that type are built or compiled, whatever is set when they are.
+
+    Constants that no short type holds, 0.7 say, get the type that PyTensor is set to, and what is
+    computed with them follows.
+    """
+    known = pytensor.config.floatX == dtype
+    return nullcontext() if known else pytensor.config.change_flags(floatX=dtype)
 
 
 def wide(x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Stretches of chain: what is solved in one call, with its noise, and what its draws need."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from pymc_deer.acceptance import DIVERGENCE, acceptance_rates
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import Tuning
-from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.backends.trajectory import SOLVED, Trajectory
 from pymc_deer.batches import in_batches
 from pymc_deer.duplicate import duplicate
 from pymc_deer.memory import affordable_rows
@@ -184,6 +184,7 @@ class Task:
     steps_per_draw: int
     streams: Streams
     stride: int = 1
+    asked: Collection[str] = SOLVED
 
     def solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch by itself."""

@@ -42,7 +42,7 @@ from pymc_deer.kernel import State, transition
 from pymc_deer.leapfrog import Path, Tangent
 from pymc_deer.metric import MetricKind, SymbolicMetric
 from pymc_deer.noise import NoiseSource
-from pymc_deer.precision import WIDE
+from pymc_deer.precision import WIDE, in_precision
 from pymc_deer.typing import Tensor
 from pymc_deer.window_scan import window_scan
 
@@ -59,13 +59,14 @@ class Program:
 
     def linked(self, mode: Mode) -> Any:
         """The function of arrays that the mode's linker makes of it, for its compiler."""
-        function = pytensor.function(
-            self.inputs,
-            self.outputs,
-            mode=mode,
-            on_unused_input="ignore",
-            trust_input=True,
-        )
+        with in_precision(self.inputs[0].type.dtype):
+            function = pytensor.function(
+                self.inputs,
+                self.outputs,
+                mode=mode,
+                on_unused_input="ignore",
+                trust_input=True,
+            )
         vm: Any = function.vm
         return vm.jit_fn
 
@@ -99,6 +100,11 @@ def build_sequential(density: Density, spec: SweepSpec) -> Program:
     Inputs z (D,), logp (), dlogp (D,), xi (D,), log_u (), step_size (), n_leapfrog (), the metric's
     arrays and params; outputs z, logp, dlogp, log_alpha and energy.
     """
+    with in_precision(density.dtype):
+        return _sequential(density, spec)
+
+
+def _sequential(density: Density, spec: SweepSpec) -> Program:
     size, dtype = density.size, density.dtype
     metric = SymbolicMetric.of(spec.metric, size, dtype)
     z, dlogp, xi = (pt.tensor(n, dtype=dtype, shape=(size,)) for n in ("z", "dlogp", "xi"))
@@ -134,6 +140,13 @@ def build_sweep(
     threaded
         Whether Numba spreads the window over threads.
     """
+    with in_precision(density.dtype):
+        return _sweep(density, spec, batching, width, threaded)
+
+
+def _sweep(
+    density: Density, spec: SweepSpec, batching: Batching, width: int | None, threaded: bool
+) -> Program:
     size, dtype = density.size, density.dtype
     guess, xi = (pt.tensor(n, dtype=dtype, shape=(width, size)) for n in ("guess", "xi"))
     log_u = pt.tensor("log_u", dtype=WIDE, shape=(width,))

@@ -17,7 +17,7 @@ from threadpoolctl import ThreadpoolController
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.request import Request, TapedRequest, Tuning
 from pymc_deer.backends.threads import OneAtATime, Threads, available_cores, existing_cores
-from pymc_deer.backends.trajectory import Buffers, Found, Job, Noise, Trajectory
+from pymc_deer.backends.trajectory import SOLVED, Buffers, Found, Job, Noise, Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
@@ -61,6 +61,8 @@ class Solver(ABC):
     """Normals from which Numba draws them: the same numbers on every backend."""
     sweeps_whole_windows: bool
     """Whether a sweep evaluates as many states as a window has, however few are left."""
+    fills_all = True
+    """Whether what is not asked for is given back all the same: it lies in the host's memory."""
     n_together = 1
     """Chains that are one batch, where the backend makes one of them."""
     _stopped: Event | None = None
@@ -255,7 +257,8 @@ class Solver(ABC):
         # Pieces begin with a stride.
         at_once -= at_once % chains[0].stride
         pieces = [range(first, min(n, first + at_once)) for first in range(0, n, at_once)]
-        buffers = [Buffers.empty(n, size, dtype, chain.stride) for chain in chains]
+        names = SOLVED if self.fills_all else chains[0].asked
+        buffers = [Buffers.empty(n, size, dtype, chain.stride, names) for chain in chains]
         jobs = (self._jobs(*own, pieces) for own in zip(chains, buffers, strict=True))
         found = [self._solve_piece(of_all, inputs) for of_all in zip(*jobs, strict=True)]
         by_chain = zip(buffers, zip(*found, strict=True), strict=True)

@@ -64,6 +64,7 @@ class JaxSolver(Solver):
     # They take NumPy a tenth of a second, as long as Numba takes to start for them alone.
     many_normals = 2**24
     sweeps_whole_windows = True
+    fills_all = False
     placement: OneDevice = OneDevice()
     _jax_process: ClassVar[int | None] = None
 
@@ -170,30 +171,32 @@ class JaxSolver(Solver):
 
     def _write_kept(self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int) -> None:
         """Copy what a sequential loop has kept, (C, rows, ...), behind the row of its start."""
-        stride, n, first = jobs[0].buffers.stride, len(jobs[0].noise.log_u) - at, 1
-        if stride > 1 and self._is_much(filled):
+        buffers, n, first = jobs[0].buffers, len(jobs[0].noise.log_u) - at, 1
+        stride, asked = buffers.stride, buffers.of_solved(filled)
+        if stride > 1 and self._is_much(asked):
             kept = slice(first, first - (-self.plan.capacity // stride))
-            filled, first = asked_rows(tuple(filled), first, kept), 0
-        arrays = self.placement.fetched(filled)
+            asked, first = asked_rows(asked, buffers.names, first, kept), 0
+        arrays = self.placement.fetched(asked)
         for i, job in enumerate(jobs):
             job.buffers.write_kept(at, n, [array[i, first:] for array in arrays])
 
     def _write(self, filled: Sequence[jax.Array], jobs: Sequence[Job], done: Sequence[int]) -> None:
         """Copy what is asked for of the rows that each chain has done, (C, rows, ...)."""
-        stride, n = jobs[0].buffers.stride, len(jobs[0].noise.log_u)
-        if stride > 1 and n % stride == 0 and set(done) == {n} and self._is_much(filled):
-            asked = asked_rows(tuple(filled), 0, slice(stride - 1, None, stride))
-            arrays = self.placement.fetched(asked)
+        buffers, n = jobs[0].buffers, len(jobs[0].noise.log_u)
+        stride, asked = buffers.stride, buffers.of_solved(filled)
+        if stride > 1 and n % stride == 0 and set(done) == {n} and self._is_much(asked):
+            kept = slice(stride - 1, None, stride)
+            arrays = self.placement.fetched(asked_rows(asked, buffers.names, 0, kept))
             for i, job in enumerate(jobs):
                 job.buffers.write_kept(0, n, [array[i] for array in arrays])
             return
-        arrays = self.placement.fetched(filled)
+        arrays = self.placement.fetched(asked)
         for i, (job, n_done) in enumerate(zip(jobs, done, strict=True)):
             job.buffers.write(0, [array[i, :n_done] for array in arrays])
 
-    def _is_much(self, filled: Sequence[jax.Array]) -> bool:
+    def _is_much(self, arrays: Sequence[jax.Array]) -> bool:
         """Whether what is asked for is picked on the device, which is not the host."""
-        return self.batches_chains and sum(array.nbytes for array in filled) > _FETCHED
+        return self.batches_chains and sum(array.nbytes for array in arrays) > _FETCHED
 
     @property
     def batches_chains(self) -> bool:

@@ -197,16 +197,18 @@ def windowed_loop(
     return written, n_swept, *own
 
 
-@partial(jax.jit, static_argnames=("first", "kept"))
-def asked_rows(buffers: tuple[jax.Array, ...], first: int, kept: slice) -> tuple[jax.Array, ...]:
-    """Of buffers (C, rows, ...), these rows of what one transition in every stride keeps.
+@partial(jax.jit, static_argnames=("names", "first", "kept"))
+def asked_rows(
+    buffers: tuple[jax.Array, ...], names: tuple[str, ...], first: int, kept: slice
+) -> tuple[jax.Array, ...]:
+    """Of buffers (C, rows, ...) of these names, such rows of what is kept in every stride.
 
     And of the others those from `first` on. That is for all transitions that there could be:
     another number of them is no other program.
     """
     return tuple(
         array[:, kept if name in KEPT else slice(first, None)]
-        for name, array in zip(SOLVED, buffers, strict=True)
+        for name, array in zip(names, buffers, strict=True)
     )
 
 

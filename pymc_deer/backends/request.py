@@ -1,11 +1,12 @@
 """What a solver is asked for: a stretch of chain, and what warm-up has tuned for it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from pymc_deer.backends.trajectory import SOLVED
 from pymc_deer.metric import Metric
 from pymc_deer.noise import Tape
 
@@ -60,6 +61,11 @@ class Request(Protocol):
         ...
 
     @property
+    def asked(self) -> Collection[str]:
+        """What is asked for of `SOLVED`; a backend that leaves nothing out gives all."""
+        ...
+
+    @property
     def probe_rng(self) -> np.random.Generator: ...
 
 
@@ -71,6 +77,7 @@ class TapedRequest(NamedTuple):
     tuning: Tuning
     probe_rng: np.random.Generator
     stride: int = 1
+    asked: Collection[str] = SOLVED
 
     @property
     def n_transitions(self) -> int:

@@ -1,8 +1,8 @@
 """What goes into a solve and what comes out: noise, and states with how they were found."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ _VECTORS = ("z", "dlogp")
 
 KEPT = ("z", "logp", "dlogp", "energy")
 """Of those, what is kept of one transition in every stride."""
+
+REPORTED = tuple(name for name in SOLVED if name != "dlogp")
+"""What draws are reported with: of gradients only warm-up learns."""
 
 _PER_STEP = ("log_alpha", "n_leapfrog", "step_sizes")
 """Fields of a trajectory with a row for each transition."""
@@ -31,7 +34,8 @@ class Trajectory:
     Attributes
     ----------
     z, dlogp
-        States behind the kept transitions and gradients of logp there, shape (k, D).
+        States behind the kept transitions and gradients of logp there, shape (k, D); of gradients
+        none, where they were not asked for and the backend leaves them out.
     logp
         Log-density at these states, shape (k,).
     log_alpha
@@ -102,30 +106,43 @@ def solved_types(
 
 @dataclass(frozen=True)
 class Buffers:
-    """Arrays that a solver fills for n transitions: `SOLVED`, in that order.
+    """Arrays that a solver fills for n transitions.
 
     What is kept of one transition in every `stride` has a row for them all, where each of them
     writes over the one before: so the last row that is written to is where the chain stands.
+
+    Attributes
+    ----------
+    names
+        Of the arrays: those of `SOLVED` that are filled, in that order, states among them.
     """
 
     arrays: tuple[np.ndarray, ...]
     stride: int
+    names: tuple[str, ...] = SOLVED
 
     @classmethod
-    def empty(cls, n: int, size: int, dtype: str, stride: int) -> "Buffers":
+    def empty(
+        cls, n: int, size: int, dtype: str, stride: int, names: Collection[str] = SOLVED
+    ) -> "Buffers":
         """For states of D = `size` coordinates."""
-        types = solved_types(n, size, dtype, stride)
-        return cls(tuple(np.empty(*like) for like in types), stride)
+        types = zip(SOLVED, solved_types(n, size, dtype, stride), strict=True)
+        arrays = {name: np.empty(*like) for name, like in types if name in names}
+        return cls(tuple(arrays.values()), stride, tuple(arrays))
 
     def part(self, rows: range) -> "Buffers":
         """Those of some of the transitions, which begin with a stride."""
-        if len(rows) == len(self.arrays[SOLVED.index("log_alpha")]):
+        if len(rows) == len(self.arrays[self.names.index("log_alpha")]):
             return self
         of_each = slice(rows.start, rows.stop)
         kept = slice(rows.start // self.stride, -(-rows.stop // self.stride))
-        parts = zip(SOLVED, self.arrays, strict=True)
+        parts = zip(self.names, self.arrays, strict=True)
         arrays = (array[kept if name in KEPT else of_each] for name, array in parts)
-        return Buffers(tuple(arrays), self.stride)
+        return replace(self, arrays=tuple(arrays))
+
+    def of_solved(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """Those of all `SOLVED` that it has arrays for."""
+        return tuple(a for name, a in zip(SOLVED, arrays, strict=True) if name in self.names)
 
     def state_before(self, t: int) -> np.ndarray:
         """Where the chain stands once t transitions are done and no more, shape (D,)."""
@@ -134,7 +151,7 @@ class Buffers:
     def write(self, at: int, arrays: Sequence[np.ndarray]) -> None:
         """Copy what is asked for of arrays that have a row for each transition, from `at` on."""
         end, stride = at + len(arrays[0]), self.stride
-        for name, target, rows in zip(SOLVED, self.arrays, arrays, strict=True):
+        for name, target, rows in zip(self.names, self.arrays, arrays, strict=True):
             if name in KEPT:
                 target[at // stride : end // stride] = rows[-(at + 1) % stride :: stride]
                 if end % stride:
@@ -144,7 +161,7 @@ class Buffers:
 
     def write_kept(self, at: int, n: int, arrays: Sequence[np.ndarray]) -> None:
         """Copy what arrays begin with: what is asked for of n transitions from `at` on."""
-        for name, target, rows in zip(SOLVED, self.arrays, arrays, strict=True):
+        for name, target, rows in zip(self.names, self.arrays, arrays, strict=True):
             stride = self.stride if name in KEPT else 1
             own = range(at // stride, -(-(at + n) // stride))
             target[own.start : own.stop] = rows[: len(own)]
@@ -152,8 +169,10 @@ class Buffers:
     def trajectory(self, found: "Sequence[Found]") -> Trajectory:
         """What they hold when they are filled, in calls that follow on one another."""
         n_leapfrog, step_sizes, n_sweeps, n_fallback = zip(*found, strict=True)
+        arrays = dict(zip(self.names, self.arrays, strict=True))
+        none = arrays["z"][:0]
         return Trajectory(
-            **dict(zip(SOLVED, self.arrays, strict=True)),
+            **{name: arrays.get(name, none) for name in SOLVED},
             n_leapfrog=_joined(n_leapfrog),
             step_sizes=_joined(step_sizes),
             n_sweeps=sum(n_sweeps),

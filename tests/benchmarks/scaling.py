@@ -22,6 +22,7 @@ from scipy.special import expit
 from pymc_deer.backends import make_solver, runs_on_gpu
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import TapedRequest, Tuning
+from pymc_deer.backends.trajectory import REPORTED
 from pymc_deer.density import Density, build_density
 from pymc_deer.metric import Metric
 from pymc_deer.options import BackendName
@@ -138,13 +139,17 @@ class Problem:
     def runs(
         self, solver: Solver, n: int, chains: int, tuning: Tuning | None = None
     ) -> list[TapedRequest]:
-        """Noise and starts of n transitions, tuned as above where nothing else is said."""
+        """Noise and starts of n transitions, tuned as above where nothing else is said.
+
+        What is asked for is what draws are reported with.
+        """
         tuning = tuning or self.tuning
         found = []
         for seed in range(chains):
             rng = np.random.default_rng([7, seed])
             tape = Streams.spawn(rng).tape(n, self.dimension, tuning, solver.draw_momenta)
-            found.append(TapedRequest(rng.normal(size=self.dimension), tape, tuning, rng))
+            start = rng.normal(size=self.dimension)
+            found.append(TapedRequest(start, tape, tuning, rng, asked=REPORTED))
         return found
 
 

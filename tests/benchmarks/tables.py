@@ -21,6 +21,10 @@ RATIOS: dict[str, tuple[str, str, str]] = {
     "DeerHMC / NumPyro": ("deer_hmc", "numpyro", "ess_per_s"),
     "DeerMALA / BlackJAX": ("deer_mala", "blackjax_nuts", "ess_per_s"),
     "DeerHMC / BlackJAX": ("deer_hmc", "blackjax_nuts", "ess_per_s"),
+    "DeerMALA in windows / NumPyro": ("deer_mala_windows", "numpyro", "ess_per_s"),
+    "DeerHMC in windows / NumPyro": ("deer_hmc_windows", "numpyro", "ess_per_s"),
+    "DeerMALA in windows / BlackJAX": ("deer_mala_windows", "blackjax_nuts", "ess_per_s"),
+    "DeerHMC in windows / BlackJAX": ("deer_hmc_windows", "blackjax_nuts", "ess_per_s"),
     "sequential / nutpie, time per gradient": (
         *("deer_sequential_numba", "nutpie", "us_per_gradient"),
     ),

@@ -17,7 +17,7 @@ from pymc_deer.backends.numba import NumbaSolver
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.placement import OneDevice
 from pymc_deer.backends.request import TapedRequest
-from pymc_deer.backends.trajectory import KEPT, SOLVED, Trajectory
+from pymc_deer.backends.trajectory import KEPT, REPORTED, SOLVED, Trajectory
 from pymc_deer.options import BackendName
 from pymc_deer.sweep import Kernel
 from tests.equivalence.problems import Problem, problem
@@ -160,11 +160,31 @@ def test_no_more_is_fetched_than_is_asked_for(window: int, monkeypatch: pytest.M
         return found
 
     monkeypatch.setattr(OneDevice, "fetched", counted)
-    solver.run_together([r._replace(stride=5) for r in runs(case)], case.params, 512)
     size, plan = case.density.size, solver.plan
     rows = plan.capacity + (window if window > 1 else 0)
     kept = rows // 5 if window > 1 else -(-rows // 5)
-    assert max(numbers) == len(runs(case)) * (rows + (2 * size + 2) * kept)
+    for asked, n_vectors in ((SOLVED, 2), (REPORTED, 1)):
+        numbers.clear()
+        requests = [r._replace(stride=5, asked=asked) for r in runs(case)]
+        found = solver.run_together(requests, case.params, 512)
+        assert max(numbers) == len(requests) * (rows + (n_vectors * size + 2) * kept)
+        shapes = {(len(one.z), len(one.dlogp)) for one in found}
+        assert shapes == {(N // 5, N // 5 * (n_vectors - 1))}
+
+
+@ON_JAX
+@pytest.mark.parametrize("window", [1, 64])
+def test_what_is_not_asked_for_is_left_out(window: int) -> None:
+    """And all else is what it was, in several pieces too."""
+    case, solver = problem("eight_schools"), compiled("jax", window)
+    some = [r._replace(asked=REPORTED) for r in runs(case)]
+    for at_once in (512, 60):
+        every = solver.run_together(runs(case), case.params, at_once)
+        reported = solver.run_together(some, case.params, at_once)
+        for one, other in zip(every, reported, strict=True):
+            assert other.dlogp.shape == (0, case.density.size)
+            for name in REPORTED:
+                np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
 
 
 @ON_JAX

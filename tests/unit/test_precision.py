@@ -13,7 +13,9 @@ from scipy.stats import norm
 from pymc_deer import density
 from pymc_deer.density import build_density
 from pymc_deer.examples import radon
+from pymc_deer.jacobian import RULES, Rule
 from pymc_deer.precision import WIDE, added_in_float64
+from pymc_deer.sweep import Kernel, SweepSpec, build_sequential, build_sweep
 from tests.one_million import SPREAD, observations, one_million
 
 
@@ -62,3 +64,22 @@ def test_sums_in_single_precision_would_not(build, monkeypatch: pytest.MonkeyPat
 def test_double_precision_stays_as_it_is() -> None:
     logp = build_density(radon()).logp
     assert equal_computations([added_in_float64(logp)], [logp])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kernel", ["mala", "hmc"])
+def test_constants_have_the_type_of_the_model(kernel: Kernel, rule: Rule) -> None:
+    """Also where PyTensor is set to another one when the model is sampled."""
+    with pytensor.config.change_flags(floatX="float32"):
+        here = build_density(radon())
+    assert pytensor.config.floatX == "float64"
+    spec = SweepSpec("dense", rule, kernel=kernel)
+    outputs = {
+        "step": build_sequential(here, spec).outputs,
+        "sweep": build_sweep(here, spec, "vectorized", width=8).outputs,
+    }
+    for found in outputs.values():
+        vectors = [v.type.dtype for v in found if v.type.shape[-1:] == (here.size,)]
+        assert len(vectors) >= 2
+        assert set(vectors) == {"float32"}
+    assert pytensor.config.floatX == "float64"
