@@ -92,7 +92,8 @@ def _logs_of_products(argument: Any, lead: int, n: int) -> Tensor:
 
 def signed_softplus(terms: Any) -> tuple[int, Any]:
     """Sign and argument of a softplus, None of anything else."""
-    if widened := inputs_of(terms, ps.Cast):
+    widened = inputs_of(terms, ps.Cast)
+    if widened and all("float" in v.type.dtype for v in (terms, *widened)):
         return signed_softplus(widened[0])
     opposite = negated(terms)
     if opposite is not None:

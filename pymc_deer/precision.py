@@ -8,8 +8,9 @@ terms are computed in the model's precision, and added in float64: their own rou
 independent and stay small, 1e-7 sqrt(N) for N terms of order 1.
 """
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
 
 import pytensor
 import pytensor.scalar as ps
@@ -26,14 +27,19 @@ _ADDITIVE = (ps.Add, ps.Sub, ps.Neg, ps.Mul, ps.TrueDiv, ps.Switch)
 """Through these the sums that make up a log-density are followed; factors are scalars there."""
 
 
-def in_precision(dtype: str) -> AbstractContextManager[Any]:
+_SETTING = RLock()
+"""Held while the type that PyTensor is set to matters, which is the same for all threads."""
+
+
+@contextmanager
+def in_precision(dtype: str) -> Iterator[None]:
     """While graphs of that type are built or compiled, whatever is set when they are.
 
     Constants that no short type holds, 0.7 say, get the type that PyTensor is set to, and what is
     computed with them follows.
     """
-    known = pytensor.config.floatX == dtype
-    return nullcontext() if known else pytensor.config.change_flags(floatX=dtype)
+    with _SETTING, pytensor.config.change_flags(floatX=dtype):
+        yield
 
 
 def wide(x: Tensor) -> Tensor:

@@ -75,11 +75,15 @@ def product(x: Pieces, y: Pieces, axis_x: int, axis_y: int) -> jax.Array:
 def pieces_of(values: jax.Array, added: int = 0) -> Pieces:
     """What bfloat16 has of numbers, and of what it left of them; `HALF` added rounds.
 
-    That is for one of two factors: of products that are left out, the mean is 0 then.
+    That is for one of two factors: of products that are left out, the mean is 0 then. What is not
+    finite makes NaN of all that it is a part of.
     """
     pieces = []
     for _ in range(N_PIECES):
-        bits = lax.bitcast_convert_type(values, jnp.int32) + jnp.int32(added)
+        bits = lax.bitcast_convert_type(values, jnp.int32)
+        if added:
+            # There is a NaN whose bits would overflow.
+            bits = jnp.where(jnp.isfinite(values), bits + jnp.int32(added), bits)
         piece = lax.bitcast_convert_type(bits & jnp.int32(_PIECE), jnp.float32)
         pieces.append(piece.astype(jnp.bfloat16))
         values = values - piece

@@ -241,8 +241,11 @@ class _Block:
             value = product(self._factors[node.inputs[0]], self.rows(rows), 1, 1 - rows.axis)
         else:
             scalar_op = node.op.scalar_op
-            function = _FUNCTIONS.get(type(scalar_op)) or jax_funcify(scalar_op, node=node)
-            value = function(*map(self.array, node.inputs)).astype(variable.type.dtype)
+            arguments, dtype = map(self.array, node.inputs), variable.type.dtype
+            if ours := _FUNCTIONS.get(type(scalar_op)):
+                value = ours(*(argument.astype(dtype) for argument in arguments))
+            else:
+                value = jax_funcify(scalar_op, node=node)(*arguments).astype(dtype)
         self._values[variable] = value
         return value
 
@@ -326,6 +329,8 @@ def _end_of(output: Any) -> _Total:
         return _ProductBack(output)
     sign, argument = signed_softplus(output.owner.inputs[0])
     if argument is None or argument.type.shape != output.owner.inputs[0].type.shape:
+        return _Total(output)
+    if "float" not in argument.type.dtype:
         return _Total(output)
     return _LogisticTotal(output, sign, argument)
 

@@ -1,6 +1,7 @@
 """Single precision: log-densities are summed up so that their differences keep their digits."""
 
 from collections.abc import Callable
+from threading import Event, Thread
 
 import numpy as np
 import pymc as pm
@@ -14,7 +15,7 @@ from pymc_deer import density
 from pymc_deer.density import build_density
 from pymc_deer.examples import radon
 from pymc_deer.jacobian import RULES, Rule
-from pymc_deer.precision import WIDE, added_in_float64
+from pymc_deer.precision import WIDE, added_in_float64, in_precision
 from pymc_deer.sweep import Kernel, SweepSpec, build_sequential, build_sweep
 from tests.one_million import SPREAD, observations, one_million
 
@@ -82,4 +83,30 @@ def test_constants_have_the_type_of_the_model(kernel: Kernel, rule: Rule) -> Non
         vectors = [v.type.dtype for v in found if v.type.shape[-1:] == (here.size,)]
         assert len(vectors) >= 2
         assert set(vectors) == {"float32"}
+    assert pytensor.config.floatX == "float64"
+
+
+def test_types_are_set_by_one_thread_at_a_time() -> None:
+    """And what was set before is set behind them, whichever ends first."""
+    inside, may_end = Event(), Event()
+    seen: list[str] = []
+
+    def first() -> None:
+        with in_precision("float32"):
+            inside.set()
+            may_end.wait()
+            seen.append(pytensor.config.floatX)
+
+    def second() -> None:
+        with in_precision("float64"):
+            seen.append(pytensor.config.floatX)
+
+    threads = [Thread(target=first), Thread(target=second)]
+    threads[0].start()
+    inside.wait()
+    threads[1].start()
+    may_end.set()
+    for thread in threads:
+        thread.join()
+    assert seen == ["float32", "float64"]
     assert pytensor.config.floatX == "float64"

@@ -36,6 +36,7 @@ from pymc_deer.row_blocks_jax import row_kernels_run
 from pymc_deer.row_kernel import RowKernel
 from pymc_deer.stretch import Streams
 from pymc_deer.sweep import Kernel, SweepSpec
+from pymc_deer.window_scan_kernel import chunk_length
 
 PALLAS_CALL = row_kernel.pl.pallas_call
 N, K = 5 * ROWS + 7, 5
@@ -176,6 +177,30 @@ def test_products_of_many_factors_are_cut_into_groups(monkeypatch: pytest.Monkey
         assert_allclose(sums_of_zero_logits(monkeypatch, group), np.log(2), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_sums_of_whole_terms_are_no_sums_of_logistic_ones(dtype: str) -> None:
+    """Of what a cast leaves of a softplus, and of the softplus of whole numbers."""
+    logits = 3 * pt.dot(X, ROW.T)
+    terms = [pt.cast(pt.softplus(logits), "int64"), pt.softplus(pt.cast(logits, "int32"))]
+    outputs = [pt.sum(term.astype(dtype), axis=1) for term in terms]
+    values = [RNG.normal(size=v.type.shape).astype("float32") for v in (X, ROW)]
+    blocked, plain = (
+        pytensor.function([X, ROW], outputs, mode=m) for m in (JAX_KERNEL_MODE, "FAST_COMPILE")
+    )
+    assert kernels_of(blocked)
+    for found, expected in zip(blocked(*values), plain(*values), strict=True):
+        assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_what_is_read_transposed_is_no_factor_of_states() -> None:
+    columns, rows = pt.matrix("x", shape=(K, STATES)), pt.matrix("rows", shape=(N, K))
+    outputs = [pt.dot(pt.exp(pt.dot(columns.T, rows.T)), rows)]
+    function = pytensor.function([columns, rows], outputs, mode=JAX_KERNEL_MODE)
+    assert not kernels_of(function)
+    values = [RNG.normal(size=v.type.shape).astype("float32") for v in (columns, rows)]
+    assert np.isfinite(function(*values)[0]).all()
+
+
 def test_products_that_overflow_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.isinf(sums_of_zero_logits(monkeypatch, 129)).all()
 
@@ -186,6 +211,14 @@ def test_pieces_of_numbers_make_up_for_them() -> None:
         pieces = row_arithmetic.pieces_of(values, half)
         assert {piece.dtype.name for piece in pieces} == {"bfloat16"}
         assert_allclose(sum(np.asarray(p, "float64") for p in pieces), values, rtol=2.0**-24)
+
+
+@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0x7FC00000, 0xFFFFFFFF, 0x7F800000])
+def test_what_is_not_finite_stays_so(bits: int) -> None:
+    """A GPU's NaN has all bits set."""
+    values = np.array([bits], "uint32").view("float32")
+    for half in (0, row_arithmetic.HALF):
+        assert not np.isfinite(sum(row_arithmetic.pieces_of(values, half)))
 
 
 def test_products_are_as_precise_as_those_of_float32() -> None:
@@ -219,6 +252,8 @@ FUNCTIONS: dict[str, Any] = {
     "logarithm": pt.log(POSITIVE) + pt.log1p(POSITIVE),
     "tanh": pt.tanh(LOGIT),
     "logistic": pt.sigmoid(40 * LOGIT) + pt.softplus(40 * LOGIT),
+    "logistic of whole numbers": pt.sigmoid(pt.cast(LOGIT * 3, "int32"))
+    + pt.softplus(pt.gt(LOGIT, 0)),
     "logistic in float64": pt.sigmoid(pt.cast(LOGIT, "float64")) * pt.softplus(WEIGHT),
     "power": POSITIVE**WEIGHT,
     "bounds": pt.clip(LOGIT, -1, 1) + pt.maximum(LOGIT, WEIGHT) - pt.minimum(LOGIT, 0.5),
@@ -322,7 +357,14 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pymc_deer.backends.placement.gpu_options", lambda: None)
 
 
-@pytest.mark.usefixtures("on_a_gpu")
+@pytest.fixture
+def nothing_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program without kernels, where that with them fails."""
+    graphs = JaxSolver._window_graphs
+    monkeypatch.setattr(JaxSolver, "_window_graphs", lambda solver: graphs(solver)[:1])
+
+
+@pytest.mark.usefixtures("on_a_gpu", "nothing_instead")
 @pytest.mark.parametrize(("kernel", "chains"), [("mala", 1), ("hmc", 2)])
 def test_windows_have_the_states_of_single_steps(
     kernel: Kernel, chains: int, monkeypatch: pytest.MonkeyPatch
@@ -358,8 +400,9 @@ def test_windows_have_the_states_of_single_steps(
             for c in range(chains)
         ]
         solutions.append(planned.solve_together(requests, params, n))
-    # Not with XLA's own in their place.
-    assert made
+    # Of rows, and along the window.
+    length = chunk_length(STATES)
+    assert {grid[0] for grid in made} == {1, STATES // length}
     for stepwise, windowed in zip(*solutions, strict=True):
         assert windowed.n_fallback == 0
         assert_allclose(windowed.z, stepwise.z, atol=1e-3)

@@ -66,7 +66,7 @@ def test_kernels_find_what_a_loop_finds(width: int, size: int, factors: int, dty
         assert_allclose(found, expected, atol=TOLERANCE[dtype] * np.abs(expected).max())
 
 
-def test_a_batch_of_chains_is_one_call() -> None:
+def test_chains_of_a_batch_find_what_each_finds_alone() -> None:
     chains = [arguments(256, 7, 7, "float32") for _ in range(3)]
     for i, values in enumerate(chains):
         values[1] += i
