@@ -154,8 +154,9 @@ class RowKernel:
 
         def add_block(i: Any, carries: Sequence[Any]) -> list[Any]:
             block = _Block(read, rows, factors, _Axis(i * ROWS, ROWS, self.n_rows))
-            for output in written.keys() - self._ends.keys():
-                block.store(output, written[output])
+            for output, ref in written.items():
+                if output not in self._ends:
+                    block.store(output, ref)
             pairs = zip(carries, self._ends.values(), strict=True)
             return [end.with_block(carry, block) for carry, end in pairs]
 
