@@ -20,6 +20,13 @@ _MOST_NUMBERS = 2**19
 """Numbers kept of all chains, 4 MiB, beyond which stretches are not made longer: memory holds
 several times as much, and they are long enough to make what lies between them cheap."""
 
+_OVERLAPPING = 4
+"""Calls of a stretch in windows, of which all but the last are fetched while others run."""
+
+_MOST_NUMBERS_IN_WINDOWS, _MOST_READ_IN_WINDOWS = 2**24, 2**32
+"""Numbers that they may keep, 128 MiB, and that their gradients may read, on a GPU a second's work
+or so: longer calls hide what lies between them anyway, and progress bars are to move."""
+
 _PER_TRANSITION = 3
 """Numbers kept of each transition, beside the states that are."""
 
@@ -70,15 +77,25 @@ class Ensemble:
         rounding of what is learnt, and where windows fail, in when they are narrowed.
         """
         plan, steps = self.solver.plan, self.records[0].warmup.steps_per_draw
-        allowed = min(self._pace.allows(1), self._affordable_calls)
-        return 1 if tuning or plan.window > 1 or steps > plan.capacity else allowed
+        if tuning or steps > plan.capacity:
+            return 1
+        if plan.window > 1:
+            return self._calls_in_windows if self.solver.overlaps else 1
+        return min(self._pace.allows(1), self._affordable_calls(_MOST_NUMBERS))
 
     @property
-    def _affordable_calls(self) -> int:
-        """Calls of the solver whose results together are few enough to be kept."""
+    def _calls_in_windows(self) -> int:
+        """As many as hide what lies between them; a function of the model and the chains alone."""
+        solver = self.solver
+        read = solver.plan.capacity * solver.density.n_numbers * len(self.chains)
+        affordable = self._affordable_calls(_MOST_NUMBERS_IN_WINDOWS)
+        return max(1, min(_OVERLAPPING, affordable, _MOST_READ_IN_WINDOWS // read))
+
+    def _affordable_calls(self, most: int) -> int:
+        """Calls of the solver whose results together are no more numbers than these, or one."""
         of_each = self.solver.density.size / self.chains[0].stride + _PER_TRANSITION
         of_one = self.solver.plan.capacity * of_each * len(self.chains)
-        return max(1, int(_MOST_NUMBERS / of_one))
+        return max(1, int(most / of_one))
 
     def next_stretch(self, params: Sequence[np.ndarray]) -> list[SolvedStretch]:
         """The next draws of all chains, as many of each."""

@@ -61,8 +61,9 @@ class Solver(ABC):
     """Normals from which Numba draws them: the same numbers on every backend."""
     sweeps_whole_windows: bool
     """Whether a sweep evaluates as many states as a window has, however few are left."""
-    fills_all = True
-    """Whether what is not asked for is given back all the same: it lies in the host's memory."""
+    fills_all, overlaps = True, False
+    """Whether what is not asked for is given back too, since it lies in the host's memory; and
+    whether what a call in windows has found is fetched while the next call runs."""
     n_together = 1
     """Chains that are one batch, where the backend makes one of them."""
     _stopped: Event | None = None
@@ -353,9 +354,12 @@ class Solver(ABC):
 
     def bytes_per_state(self) -> int:
         """Memory that one more state in a window takes, about."""
-        size = self.density.size
-        n_arrays = _ARRAYS_PER_STATE + _ARRAYS_PER_PROBE * self.spec.n_probes(size)
-        return n_arrays * size * np.dtype(self.density.dtype).itemsize
+        n_arrays = _ARRAYS_PER_STATE + _ARRAYS_PER_PROBE * self.spec.n_probes(self.density.size)
+        return n_arrays * self._bytes_of_vector
+
+    @property
+    def _bytes_of_vector(self) -> int:
+        return self.density.size * np.dtype(self.density.dtype).itemsize
 
     def most_bytes_per_state(self) -> int:
         """What a state hardly exceeds, known at no cost: results for all pairs of numbers read."""

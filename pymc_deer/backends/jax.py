@@ -7,7 +7,7 @@ that a stretch writes where the one before did.
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -27,18 +27,20 @@ from pymc_deer.backends.first_that_runs import first_that_runs
 from pymc_deer.backends.freed_memory import keep_freed_memory
 from pymc_deer.backends.jax_functions import abstract, compiled, sizes
 from pymc_deer.backends.jax_loops import (
-    asked_rows,
     momenta_of_keys,
     sequential_loop,
+    state_at,
     windowed_loop,
 )
 from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_KERNEL_MODE, JAX_MODE
+from pymc_deer.backends.jax_results import Results
 from pymc_deer.backends.pace import Pace, Unhurried
 from pymc_deer.backends.placement import ManyDevices, OneDevice
 from pymc_deer.backends.request import Request
 from pymc_deer.backends.spares import Spares
 from pymc_deer.backends.trajectory import Found, Job, Trajectory, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
+from pymc_deer.beside import Beside
 from pymc_deer.density import Density
 from pymc_deer.group_tables import summed_by_tables
 from pymc_deer.jacobian import unit_probes
@@ -46,8 +48,8 @@ from pymc_deer.row_blocks import for_row_blocks
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
-_FETCHED = 2**26
-"""Bytes that a device hands over in less time than it takes to compile what picks some of them."""
+_RESULTS = 10
+"""Arrays of length D that a state of a window has among its results: of five windows, two each."""
 
 
 class JaxSolver(Solver):
@@ -73,6 +75,7 @@ class JaxSolver(Solver):
         self._buffers: Spares[tuple[jax.Array, ...]] = Spares()
         self._windows: Spares[tuple[jax.Array, ...]] = Spares()
         self._tapes: Spares[tuple[np.ndarray, ...]] = Spares()
+        self._writer: Beside | None = None
 
     def on_devices(self, placement: ManyDevices) -> Self:
         """The same solver on devices that share its arrays.
@@ -100,6 +103,18 @@ class JaxSolver(Solver):
         with self._session():
             return super().solve_together(chains, params, at_once)
 
+    def _solve_batch(
+        self, chains: Sequence[Request], inputs: Sequence[np.ndarray], at_once: int
+    ) -> list[Trajectory]:
+        """See :meth:`Solver._solve_batch`; a device solves a piece while the host has the last."""
+        if not self.overlaps or self.plan.window == 1 or chains[0].n_transitions <= at_once:
+            return super()._solve_batch(chains, inputs, at_once)
+        with closing(Beside()) as writer:
+            beside = self._changed(_writer=writer)
+            found = super(JaxSolver, beside)._solve_batch(chains, inputs, at_once)
+            writer.wait()
+        return found
+
     def _solve_piece(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[Found]:
         """See :meth:`Solver._solve_piece`; processes make sure first that they agree."""
         n_metric = len(inputs) - len(self.density.params)
@@ -124,7 +139,7 @@ class JaxSolver(Solver):
             self._check_stopped()
             filled = loop(filled, starts, *arrays, *call, *keeps, self._on_device(inputs))
             filled[0].block_until_ready()
-        self._write_kept(filled, jobs, first)
+        Results(self.placement, self.batches_chains).write_kept(filled, jobs, first)
         # Once they are read: the next stretch may begin at once, in another thread.
         self._buffers.keep((len(jobs), rows), filled)
         self._tapes.keep((len(jobs), rows), tape)
@@ -164,39 +179,33 @@ class JaxSolver(Solver):
             sweeps = int(now)
             pace.took(sweeps - before, weight)
         n_done, n_sweeps = np.minimum(counts[0], n).tolist(), counts[1].tolist()
-        self._write(filled, jobs, n_done)
-        self._buffers.keep((n_jobs, rows), filled)
         self._windows.keep(shapes[1], (carry[2], carry[3]))
+        write = partial(self._write_and_keep, filled, jobs, n_done)
+        if self._writer is None:
+            write()
+        elif set(n_done) == {n}:
+            # The next piece begins there, before all is written.
+            [last] = self.placement.fetched([state_at(filled[0], n - 1)])
+            for job, state in zip(jobs, last, strict=True):
+                job.buffers.arrays[0][-1] = state
+            self._writer.do(write)
+        else:
+            self._writer.wait()
+            write()
         return list(zip(n_done, n_sweeps, strict=True))
 
-    def _write_kept(self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int) -> None:
-        """Copy what a sequential loop has kept, (C, rows, ...), behind the row of its start."""
-        buffers, n, first = jobs[0].buffers, len(jobs[0].noise.log_u) - at, 1
-        stride, asked = buffers.stride, buffers.of_solved(filled)
-        if stride > 1 and self._is_much(asked):
-            kept = slice(first, first - (-self.plan.capacity // stride))
-            asked, first = asked_rows(asked, buffers.names, first, kept), 0
-        arrays = self.placement.fetched(asked)
-        for i, job in enumerate(jobs):
-            job.buffers.write_kept(at, n, [array[i, first:] for array in arrays])
+    def _write_and_keep(
+        self, filled: tuple[jax.Array, ...], jobs: Sequence[Job], done: Sequence[int]
+    ) -> None:
+        """Have what is asked for on the host, and leave the buffers to another piece."""
+        with self._session():
+            Results(self.placement, self.batches_chains).write(filled, jobs, done)
+        self._buffers.keep(filled[0].shape[:2], filled)
 
-    def _write(self, filled: Sequence[jax.Array], jobs: Sequence[Job], done: Sequence[int]) -> None:
-        """Copy what is asked for of the rows that each chain has done, (C, rows, ...)."""
-        buffers, n = jobs[0].buffers, len(jobs[0].noise.log_u)
-        stride, asked = buffers.stride, buffers.of_solved(filled)
-        if stride > 1 and n % stride == 0 and set(done) == {n} and self._is_much(asked):
-            kept = slice(stride - 1, None, stride)
-            arrays = self.placement.fetched(asked_rows(asked, buffers.names, 0, kept))
-            for i, job in enumerate(jobs):
-                job.buffers.write_kept(0, n, [array[i] for array in arrays])
-            return
-        arrays = self.placement.fetched(asked)
-        for i, (job, n_done) in enumerate(zip(jobs, done, strict=True)):
-            job.buffers.write(0, [array[i, :n_done] for array in arrays])
-
-    def _is_much(self, arrays: Sequence[jax.Array]) -> bool:
-        """Whether what is asked for is picked on the device, which is not the host."""
-        return self.batches_chains and sum(array.nbytes for array in arrays) > _FETCHED
+    @property
+    def overlaps(self) -> bool:
+        """But for devices that share chains, which have to fetch in one order."""
+        return not (self.placement.on_cpu or self.placement.is_many)
 
     @property
     def batches_chains(self) -> bool:
@@ -299,11 +308,12 @@ class JaxSolver(Solver):
         return jax.jit(compiled(program, mode))
 
     def bytes_per_state(self) -> int:
-        """The arrays of length D, and the largest intermediate results of the density."""
+        """The arrays of length D, the results of two pieces, and the density's largest ones."""
         with self._session():
             step, program = self._step()
             traced = jax.make_jaxpr(step)(*map(abstract, program.inputs))
-        return super().bytes_per_state() + 4 * max(sizes(traced.jaxpr), default=0)
+        second = _RESULTS * self._bytes_of_vector if self.overlaps else 0
+        return super().bytes_per_state() + second + 4 * max(sizes(traced.jaxpr), default=0)
 
     def free_memory(self) -> float:
         device = jax.local_devices()[0]

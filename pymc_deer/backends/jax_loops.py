@@ -212,6 +212,12 @@ def asked_rows(
     )
 
 
+@jax.jit
+def state_at(states: jax.Array, row: int) -> jax.Array:
+    """That of each chain, (C, D), of states (C, rows, D)."""
+    return lax.dynamic_index_in_dim(states, row, 1, keepdims=False)
+
+
 def momenta_of_keys(keys: jax.Array, size: int, dtype: str) -> jax.Array:
     """Standard normal momenta, shape (n, D), from keys of 64 bits, shape (n,).
 

@@ -26,6 +26,7 @@ from xarray import DataTree
 import pymc_deer
 from pymc_deer import ensemble, plan, recorder, shared_step, store, store_recorder
 from pymc_deer.checkpoint import Checkpoint
+from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
 from pymc_deer.status import ModelError, OptionError
 from pymc_deer.store import DrawStore, open_store
@@ -354,6 +355,38 @@ def test_an_interrupted_run_is_returned_and_goes_on(
     assert_array_equal(part["warmup_posterior"]["mu"], whole["warmup_posterior"]["mu"][:, :n])
     assert_same(resumed(tmp_path), whole)
     # Nothing is left to do.
+    assert_same(resumed(tmp_path), whole)
+
+
+def test_an_interrupted_run_in_windows_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
+    """As from a GPU, on which stretches of draws are several calls: cuts are where they were."""
+    from pymc_deer.backends.jax import JaxSolver
+
+    monkeypatch.setattr("pymc_deer.plan.SHORTEST_CALL", 1)
+    solve, sizes = Ensemble.next_stretch, []
+
+    def noted(ensemble: Ensemble, params: Any) -> Any:
+        found = solve(ensemble, params)
+        sizes.append(len(found[0].trajectory))
+        return found
+
+    options = {"backend": "jax", "window": 4, "steps_per_draw": 1, "tune": 20, "draws": 150}
+    with monkeypatch.context() as patch:
+        patch.setattr(Ensemble, "next_stretch", noted)
+        in_turn = run(**options)
+        # Calls of four windows.
+        assert max(sizes) == 16
+        patch.setattr(JaxSolver, "overlaps", True)
+        sizes.clear()
+        whole = run(**options)
+        assert sizes.count(64) == 2
+    for name in in_turn["posterior"]:
+        assert_array_equal(whole["posterior"][name], in_turn["posterior"][name])
+    monkeypatch.setattr(JaxSolver, "overlaps", True)
+    with monkeypatch.context() as patch:
+        interrupt(patch, len(sizes) - 1)
+        part = run(store=tmp_path, **options)
+    assert part["posterior"].sizes["draw"] == 64
     assert_same(resumed(tmp_path), whole)
 
 

@@ -13,6 +13,7 @@ import pymc_deer.backends.jax
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.jax_loops import asked_rows
+from pymc_deer.backends.jax_results import Results
 from pymc_deer.backends.numba import NumbaSolver
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.placement import OneDevice
@@ -43,7 +44,7 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a device that is not the host, from which small arrays are worth picking."""
     monkeypatch.setattr(JaxSolver, "batches_chains", True)
-    monkeypatch.setattr("pymc_deer.backends.jax._FETCHED", 0)
+    monkeypatch.setattr("pymc_deer.backends.jax_results._FETCHED", 0)
 
 
 @pytest.fixture(params=WAYS)
@@ -187,6 +188,82 @@ def test_what_is_not_asked_for_is_left_out(window: int) -> None:
                 np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
 
 
+@pytest.fixture
+def overlapping(in_one_batch: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Results are fetched beside the next call, as from a GPU; in which threads they were."""
+    threads: list[str] = []
+    write = Results.write
+
+    def noted(results: Results, *arguments: Any) -> None:
+        threads.append(threading.current_thread().name)
+        write(results, *arguments)
+
+    monkeypatch.setattr(JaxSolver, "overlaps", True)
+    monkeypatch.setattr(Results, "write", noted)
+    return threads
+
+
+@ON_JAX
+@pytest.mark.parametrize("stride", [1, 5])
+def test_results_that_are_fetched_beside_the_next_call(stride: int, overlapping: list[str]) -> None:
+    case, solver = problem("eight_schools"), compiled("jax", 64)
+    requests = [r._replace(stride=stride) for r in runs(case)]
+    overlapping.clear()
+    beside = solver.run_together(requests, case.params, 40)
+    assert len(overlapping) == -(-N // 40)
+    assert threading.main_thread().name not in overlapping
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JaxSolver, "overlaps", False)
+        in_turn = solver.run_together(requests, case.params, 40)
+    for one, other in zip(beside, in_turn, strict=True):
+        for name in SOLVED:
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+@ON_JAX
+def test_buffers_are_left_once_they_are_read(
+    overlapping: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that had them while they are fetched would write over what they hold."""
+    case, solver = problem("eight_schools"), compiled("jax", 64)
+    reading = threading.Lock()
+    write, take = Results.write, JaxSolver._take_buffers
+    taken: list[int] = []
+    read: list[int] = []
+
+    def slow(results: Results, filled: Any, *arguments: Any) -> None:
+        with reading:
+            read.append(id(filled))
+            time.sleep(0.05)
+            write(results, filled, *arguments)
+
+    def noted(solver: JaxSolver, *sizes: int) -> Any:
+        found = take(solver, *sizes)
+        if reading.locked():
+            taken.append(id(found))
+            assert id(found) != read[-1]
+        return found
+
+    monkeypatch.setattr(Results, "write", slow)
+    monkeypatch.setattr(JaxSolver, "_take_buffers", noted)
+    solver.run_together(runs(case), case.params, 40)
+    assert taken
+
+
+@ON_JAX
+def test_a_fetch_that_fails_is_heard_of(
+    overlapping: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*arguments: Any) -> None:
+        raise MemoryError("There is no more.")
+
+    monkeypatch.setattr(Results, "write", failing)
+    case, solver = problem("eight_schools"), compiled("jax", 64)
+    for at_once in (40, 512):
+        with pytest.raises(MemoryError, match="no more"):
+            solver.run_together(runs(case), case.params, at_once)
+
+
 @ON_JAX
 @pytest.mark.usefixtures("in_one_batch")
 def test_what_picks_rows_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +279,7 @@ def test_what_picks_rows_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> No
     n_compiled = solve(50)
     assert [solve(n) for n in (55, 100, 150)] == [n_compiled] * 3
     asked_rows.clear_cache()
-    monkeypatch.setattr("pymc_deer.backends.jax._FETCHED", 2**26)
+    monkeypatch.setattr("pymc_deer.backends.jax_results._FETCHED", 2**26)
     assert solve(50) == 0
 
 
