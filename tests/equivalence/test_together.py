@@ -19,6 +19,7 @@ from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.placement import OneDevice
 from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import KEPT, REPORTED, SOLVED, Trajectory
+from pymc_deer.beside import Beside
 from pymc_deer.options import BackendName
 from pymc_deer.sweep import Kernel
 from tests.equivalence.problems import Problem, problem
@@ -226,28 +227,32 @@ def test_buffers_are_left_once_they_are_read(
 ) -> None:
     """A call that had them while they are fetched would write over what they hold."""
     case, solver = problem("eight_schools"), compiled("jax", 64)
-    reading = threading.Lock()
-    write, take = Results.write, JaxSolver._take_buffers
-    taken: list[int] = []
-    read: list[int] = []
+    do, write, take = Beside.do, Results.write, JaxSolver._take_buffers
+    unread: list[Any] = []
+    next_one = threading.Event()
 
-    def slow(results: Results, filled: Any, *arguments: Any) -> None:
-        with reading:
-            read.append(id(filled))
-            time.sleep(0.05)
-            write(results, filled, *arguments)
+    def given(beside: Beside, call: Any) -> None:
+        unread.append(call.args[0])
+        do(beside, call)
 
-    def noted(solver: JaxSolver, *sizes: int) -> Any:
+    def behind_the_next(results: Results, filled: Any, *arguments: Any) -> None:
+        assert next_one.wait(60)
+        write(results, filled, *arguments)
+        unread.remove(filled)
+
+    def taken(solver: JaxSolver, *sizes: int) -> Any:
         found = take(solver, *sizes)
-        if reading.locked():
-            taken.append(id(found))
-            assert id(found) != read[-1]
+        if unread:
+            assert not any(found is other for other in unread)
+            next_one.set()
         return found
 
-    monkeypatch.setattr(Results, "write", slow)
-    monkeypatch.setattr(JaxSolver, "_take_buffers", noted)
-    solver.run_together(runs(case), case.params, 40)
-    assert taken
+    monkeypatch.setattr(Beside, "do", given)
+    monkeypatch.setattr(Results, "write", behind_the_next)
+    monkeypatch.setattr(JaxSolver, "_take_buffers", taken)
+    solver.run_together(runs(case)[:1], case.params, 40)
+    assert next_one.is_set()
+    assert not unread
 
 
 @ON_JAX
