@@ -2,10 +2,10 @@
 # (PyTensor's annotations give most symbolic expressions no type that could be checked.)
 """What of a sweep runs along the window: the next guess, and the error of the one before.
 
-See :mod:`pymc_deer.sweep` for the formulas. XLA makes some fourteen kernels of them for a GPU, one
-for every few levels of an associative scan, of which some compute again what others have;
-:mod:`pymc_deer.window_scan_kernel` has two for all of it. Other devices have the formulas as they
-are written here.
+See :mod:`pymc_deer.sweep` for the formulas. XLA makes many kernels of them for a GPU, one for every
+few levels of an associative scan, of which some compute again what others have; there are two for
+all of it in :mod:`pymc_deer.window_scan_kernel`. Other devices have the formulas as they are
+written here.
 """
 
 from collections.abc import Sequence

@@ -9,6 +9,6 @@ from pymc_deer.window_scan import WindowScanInKernel
 
 @jax_funcify.register(WindowScanInKernel)  # pyright: ignore[reportArgumentType]
 def jax_funcify_window_scan(op: WindowScanInKernel, **kwargs: object) -> Any:
-    from pymc_deer.window_scan_kernel import window_scan_in_kernel
+    from pymc_deer.window_scan_kernel import next_guess_and_error
 
-    return window_scan_in_kernel
+    return next_guess_and_error

@@ -30,7 +30,7 @@ _COMPILER = plt.CompilerParams(num_warps=1, num_stages=1)
 Rows = tuple[jax.Array, ...]
 
 
-def window_scan_in_kernel(
+def next_guess_and_error(
     jacobian: jax.Array, states: jax.Array, previous: jax.Array, guess: jax.Array, start: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """As :func:`~pymc_deer.window_scan.window_scan`."""
@@ -70,21 +70,18 @@ def chunk_length(width: int) -> int:
 
 def _compose(*refs: Any, size: int) -> None:
     """The affine map of a chunk, factors and offsets, and the sum of its residuals."""
-    (*of_steps, factor, offset, total) = refs
+    *of_steps, factor, offset, total = refs
     mask = _mask(factor, size)
 
-    def go_on(carry: Rows, rows: Rows) -> Rows:
+    def advance(first: Any, rows: Sequence[Rows], carry: Rows) -> Rows:
         a, b, e = carry
-        jacobian, state, previous, guess = rows
-        return a * jacobian, jacobian * (b - previous) + state, e + (state - guess)
-
-    def advance(first: Any, carry: Rows) -> Rows:
-        for rows in _loaded(of_steps, first, _at_once(of_steps[0]), mask):
-            carry = go_on(carry, rows)
-        return carry
+        for jacobian, here, previous, guess in rows:
+            a, b, e = a * jacobian, jacobian * (b - previous) + here, e + (here - guess)
+        return a, b, e
 
     nothing = jnp.zeros(mask.shape, factor.dtype)
-    found = _along(of_steps[0], advance, (nothing + 1, nothing, nothing))
+    carry = nothing + 1, nothing, nothing
+    found = _along(of_steps, of_steps[0].shape[0], mask, advance, carry)
     for ref, value in zip((factor, offset, total), found, strict=True):
         plt.store(ref.at[_row(0)], value, mask=mask)
 
@@ -95,22 +92,19 @@ def _apply(*refs: Any, size: int) -> None:
     mask = _mask(start, size)
     before = pl.program_id(0)
 
-    def pass_chunks(first: Any, carry: Rows) -> Rows:
+    def pass_chunks(first: Any, rows: Sequence[Rows], carry: Rows) -> Rows:
         state, total = carry
-        # Those that do not come before leave all as it is, whatever is where they are.
-        rows = _loaded((factors, offsets, totals), first, _AT_ONCE, mask)
+        # Those that do not come before leave all as it is.
         for i, (a, b, e) in enumerate(rows):
             passed = first + i < before
             state = jnp.where(passed, a * state + b, state)
             total = jnp.where(passed, total + e, total)
         return state, total
 
-    def advance(first: Any, carry: Rows) -> Rows:
+    def advance(first: Any, rows: Sequence[Rows], carry: Rows) -> Rows:
         state, total = carry
         found = []
-        for jacobian, here, previous, guess in _loaded(
-            of_steps, first, _at_once(of_steps[0]), mask
-        ):
+        for jacobian, here, previous, guess in rows:
             state = jacobian * (state - previous) + here
             total = total + (here - guess)
             found.append((state, _largest(state), _largest(total)))
@@ -122,19 +116,27 @@ def _apply(*refs: Any, size: int) -> None:
         return state, total
 
     carry = plt.load(start.at[_row(0)], mask=mask, other=0.0), jnp.zeros(mask.shape, start.dtype)
-    n_blocks = (before + _AT_ONCE - 1) // _AT_ONCE
-    carry = lax.fori_loop(0, n_blocks, lambda i, c: pass_chunks(i * _AT_ONCE, c), carry)
-    _along(of_steps[0], advance, carry)
+    carry = _along((factors, offsets, totals), before, mask, pass_chunks, carry)
+    _along(of_steps, of_steps[0].shape[0], mask, advance, carry)
 
 
-def _along(ref: Any, advance: Callable[[Any, Rows], Rows], carry: Rows) -> Rows:
-    """Call `advance` with the first row of every few, along all rows of the array."""
-    count = _at_once(ref)
-    return lax.fori_loop(0, ref.shape[0] // count, lambda i, c: advance(i * count, c), carry)
+def _along(
+    refs: Sequence[Any],
+    n: Any,
+    mask: jax.Array,
+    advance: Callable[[Any, Sequence[Rows], Rows], Rows],
+    carry: Rows,
+) -> Rows:
+    """Have `advance` go along the first n rows of arrays, and what fills the last step's reading.
 
+    It is given the number of the first row of each reading, and the rows.
+    """
+    count = min(_AT_ONCE, refs[0].shape[0])
 
-def _at_once(ref: Any) -> int:
-    return min(_AT_ONCE, ref.shape[0] & -ref.shape[0])
+    def step(i: Any, carry: Rows) -> Rows:
+        return advance(i * count, _loaded(refs, i * count, count, mask), carry)
+
+    return lax.fori_loop(0, (n + count - 1) // count, step, carry)
 
 
 def _mask(ref: Any, size: int) -> jax.Array:
