@@ -179,12 +179,9 @@ def _asked(suite: Suite, given: argparse.Namespace) -> Suite:
     """
     known = {sampler for each in suite.races for sampler in each.samplers}
     wanted = given.samplers or known
-
-    def takes_part(sampler: str, each: Race) -> bool:
-        return sampler in each.samplers or sampler not in known
-
+    others = [sampler for sampler in wanted if sampler not in known]
     races = tuple(
-        replace(each, samplers=tuple(s for s in SAMPLERS if s in wanted and takes_part(s, each)))
+        replace(each, samplers=(*(s for s in each.samplers if s in wanted), *others))
         for each in suite.races
         if given.models is None or each.model in given.models
     )

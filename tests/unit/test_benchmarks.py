@@ -3,6 +3,7 @@
 Nothing here looks at how long anything took.
 """
 
+import argparse
 import importlib
 import json
 import multiprocessing
@@ -31,6 +32,7 @@ from tests.benchmarks import (
     sweeps,
     tables,
 )
+from tests.benchmarks.__main__ import _asked
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.figures import Run, figures, scalars, seconds_to_converge
 from tests.benchmarks.measure import RESULTS, surroundings
@@ -473,3 +475,17 @@ def test_kernels_and_bytes_of_loops_are_read_from_a_program():
 def test_a_program_without_a_loop_has_no_work_of_one():
     with pytest.raises(ValueError, match="no loop"):
         hlo.work_of_loop(PROGRAM.replace(" while(", " copy("))
+
+
+def test_samplers_run_where_they_take_part() -> None:
+    """In the suite's order; those that take part nowhere run everywhere."""
+    suite = suites.SUITES["gpu"](2, None, quick=False)
+
+    def runs(*samplers: str) -> list[tuple[str, ...]]:
+        given = argparse.Namespace(samplers=samplers or None, models=None, minutes=None)
+        return [each.samplers for each in _asked(suite, given).races]
+
+    assert runs() == [each.samplers for each in suite.races]
+    for found, each in zip(runs("numpyro", "pymc", "deer_hmc"), suite.races, strict=True):
+        known = tuple(s for s in each.samplers if s in ("deer_hmc", "numpyro"))
+        assert found == (*known, "pymc")
