@@ -52,6 +52,8 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(row_kernel.pl, "pallas_call", interpreting)
     monkeypatch.setattr(row_arithmetic, "exp2", jax.numpy.exp2)
     monkeypatch.setattr(row_arithmetic, "reciprocal", jax.numpy.reciprocal)
+    # The same numbers whichever tests ran before.
+    monkeypatch.setitem(globals(), "RNG", np.random.default_rng(4))
     with pytensor.config.change_flags(floatX="float32"), jax.enable_x64(True):
         yield
 
@@ -180,13 +182,12 @@ def test_products_of_many_factors_are_cut_into_groups(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
 def test_sums_of_whole_terms_are_no_sums_of_logistic_ones(dtype: str) -> None:
     """Of what a cast leaves of a softplus, and of the softplus of whole numbers."""
-    logits = 3 * pt.dot(X, ROW.T)
+    # Far from where rounding would tell in the whole numbers.
+    logits = pt.dot(X, ROW.T) + 0.5
     terms = [pt.cast(pt.softplus(logits), "int64"), pt.softplus(pt.cast(logits, "int32"))]
     outputs = [pt.sum(term.astype(dtype), axis=1) for term in terms]
-    values = [RNG.normal(size=v.type.shape).astype("float32") for v in (X, ROW)]
-    blocked, plain = (
-        pytensor.function([X, ROW], outputs, mode=m) for m in (JAX_KERNEL_MODE, "FAST_COMPILE")
-    )
+    values = [RNG.integers(-2, 3, v.type.shape).astype("float32") for v in (X, ROW)]
+    blocked, plain = (pytensor.function([X, ROW], outputs, mode=m) for m in (JAX_KERNEL_MODE, None))
     assert kernels_of(blocked)
     for found, expected in zip(blocked(*values), plain(*values), strict=True):
         assert_allclose(found, expected, rtol=1e-5)

@@ -70,7 +70,7 @@ def test_chains_of_a_batch_find_what_each_finds_alone() -> None:
     chains = [arguments(256, 7, 7, "float32") for _ in range(3)]
     for i, values in enumerate(chains):
         values[1] += i
-    together = jax.vmap(window_scan_kernel.window_scan_in_kernel)(
+    together = jax.vmap(window_scan_kernel.next_guess_and_error)(
         *(np.stack(column) for column in zip(*chains, strict=True))
     )
     for i, values in enumerate(chains):
