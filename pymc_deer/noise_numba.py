@@ -6,6 +6,7 @@ Half of all numbers change their sign: NumPy's loop branches there, and Numba's 
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
+from typing import ClassVar
 
 import numpy as np
 from pytensor import config
@@ -36,19 +37,23 @@ _FEW = 4096
 class FasterOnceMany:
     """Draws normals as NumPy does, and by Numba when there have been so many that it pays.
 
+    Numba begins once in a process, for all that draw in it: so they are counted together.
+
     Parameters
     ----------
     many
         Numbers from which it does, where Numba has not drawn any in this process yet.
     """
 
+    _n_drawn: ClassVar[int] = 0
+
     def __init__(self, many: int) -> None:
-        self._left = many
+        self._many = many
 
     def __call__(self, rng: np.random.Generator, n: int, size: int) -> np.ndarray:
         """See :func:`draw_normals`."""
-        self._left -= n * size
-        is_ready = self._left <= 0 or _compiled_fill.cache_info().currsize > 0
+        FasterOnceMany._n_drawn += n * size
+        is_ready = self._n_drawn >= self._many or _compiled_fill.cache_info().currsize > 0
         draw = draw_normals if is_ready and n * size >= _FEW else draw_by_numpy
         return draw(rng, n, size)
 

@@ -190,6 +190,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return counted
 
     monkeypatch.setattr(noise_numba, "_compiled_fill", fill)
+    monkeypatch.setattr(noise_numba.FasterOnceMany, "_n_drawn", 0)
     return rows
 
 
@@ -202,6 +203,13 @@ def check_normals(draw: Draw, pieces: Sequence[int]) -> None:
 def test_numba_takes_over_once_it_pays(asked: list[int]) -> None:
     check_normals(noise_numba.FasterOnceMany(10_000 * SIZE), [4000, 5000, 3000, 2000])
     assert asked == [3000, 2000]
+
+
+def test_numbers_of_a_process_are_counted_together(asked: list[int]) -> None:
+    """A second run goes on where the first one was about to pay."""
+    for _ in range(2):
+        check_normals(noise_numba.FasterOnceMany(8000 * SIZE), [4500, 3000])
+    assert asked == [4500, 3000]
 
 
 def test_numba_draws_from_the_first_where_it_has_drawn_before(asked: list[int]) -> None:
