@@ -278,7 +278,7 @@ class Solver(ABC):
             start = part.state_before(len(rows))
 
     def _solve_piece(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[Found]:
-        """Fill the buffers; how, for each chain."""
+        """Fill the buffers, by programs that are for as many chains; how, for each chain."""
         n = len(jobs[0].noise.log_u)
         if self.plan.window == 1:
             self._sequential(jobs, inputs, 0)
@@ -287,7 +287,7 @@ class Solver(ABC):
             done = self._windowed(jobs, inputs)
             for job, (n_done, _) in zip(jobs, done, strict=True):
                 if n_done < n:
-                    self._sequential([job], inputs, n_done)
+                    self._sequential([job] * len(jobs), inputs, n_done)
         return [
             Found(job.noise.n_leapfrog, job.noise.step_sizes, n_sweeps, n - n_done)
             for job, (n_done, n_sweeps) in zip(jobs, done, strict=True)

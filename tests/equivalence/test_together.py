@@ -129,6 +129,25 @@ def test_chains_whose_sweeps_run_out(backend: BackendName) -> None:
     assert not all(short)
 
 
+@ON_JAX
+def test_their_steps_compile_no_other_program(
+    in_one_batch: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for fewer chains would take seconds in the middle of a run."""
+    case, solver = problem("eight_schools"), compiled("jax", 64)
+    starved = solver.with_plan(replace(solver.plan, max_sweeps=10))
+    sizes, take = [], JaxSolver._take_buffers
+
+    def taken(solver: JaxSolver, n_chains: int, rows: int) -> Any:
+        sizes.append(n_chains)
+        return take(solver, n_chains, rows)
+
+    monkeypatch.setattr(JaxSolver, "_take_buffers", taken)
+    found = starved.run_together(runs(case), case.params, 512)
+    assert len(sizes) == 1 + sum(trajectory.n_fallback > 0 for trajectory in found) > 1
+    assert set(sizes) == {3}
+
+
 @pytest.mark.parametrize("stride", [5, 7])
 @pytest.mark.parametrize("window", [1, 64])
 @pytest.mark.parametrize("sweeps", [None, 10])
