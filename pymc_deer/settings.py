@@ -50,9 +50,11 @@ class Settings:
     def stored(self, options: Options) -> "Settings":
         """In types that can be stored, with all options of the step.
 
-        A function can not be stored: of `hvp` only whether it was given.
+        A function can not be stored: of `hvp` only whether it was given. Of a window that memory
+        has made narrower it is the one that was asked for.
         """
         names = self.var_names
+        options = replace(options, window=self.options.get("window", options.window))
         every = {f.name: getattr(options, f.name) for f in fields(options)}
         if not isinstance(options.metric, str):
             every["metric"] = np.asarray(options.metric)

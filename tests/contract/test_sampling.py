@@ -659,17 +659,22 @@ def test_stretches_that_would_leave_windows_empty_go_step_by_step() -> None:
 
 
 @pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
-def test_the_windows_of_all_chains_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One chain's do; those that run at the same time are made narrower, and the user is told."""
+def test_the_windows_of_all_chains_fit_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One chain's do; those that run at the same time are made narrower, and the user is told.
+
+    Such a run goes on with the arguments that it was begun with.
+    """
     monkeypatch.setattr("pymc_deer.backends.base.available_cores", lambda: 4)
     monkeypatch.setattr(Solver, "blas_threads", lambda solver: 4)
     with pm.Model() as model:
         pm.Normal("x", shape=4)
 
-    def run(free: float, chains: int) -> DataTree:
+    def run(free: float, chains: int, **where: Path) -> DataTree:
         monkeypatch.setattr("pymc_deer.backends.base.available_memory", lambda: free)
         options = {"window": 256, "jacobian": "secant", "curvature": 1.5, "draws": 40, "tune": 5}
-        return together(model, chains=chains, **options)
+        return together(model, chains=chains, **options, **where)
 
     step = KERNELS["mala"](model=model, foreseen=UNKNOWN, backend="jax", window=1)
     free = 4 * 256 * step.solver.bytes_per_state()
@@ -680,3 +685,7 @@ def test_the_windows_of_all_chains_fit_in_memory(monkeypatch: pytest.MonkeyPatch
     assert 8 <= found.sample_stats.attrs["deer_window"] < 256
     assert (found.sample_stats["window"] == found.sample_stats.attrs["deer_window"]).all()
     assert run(4 * free, 4).sample_stats.attrs["deer_window"] == 256
+    with pytest.warns(UserWarning, match="do not fit"):
+        run(free, 4, store=tmp_path / "run")
+    again = run(free, 4, resume=tmp_path / "run")
+    np.testing.assert_array_equal(again.posterior["x"], found.posterior["x"])
