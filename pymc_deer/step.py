@@ -197,7 +197,7 @@ class DeerStep(BlockedStep):
     def new_record(self, rng: np.random.Generator, tune: int, draws: int) -> ChainRecord:
         """A chain that has not begun, with random streams of its own."""
         warmup = new_warmup(self.options, self.density, tune, self.calibration.curvature)
-        nowhere = np.full(self.density.size, np.nan)
+        nowhere = np.full(self.density.size, np.nan, self.density.dtype)
         return ChainRecord(nowhere, Streams.spawn(rng), warmup, tune, draws)
 
     def step(
@@ -281,6 +281,8 @@ class DeerStep(BlockedStep):
         # Quicker than comparing variable by variable, where all of them are views of one array.
         if given is not None and set(layout.dtypes) == {dtype} and given.is_still(point, position):
             return True
+        # Given out in the variables' own types, which may be narrower.
+        position = layout.ravel(layout.unravel(position), dtype)
         return np.array_equal(layout.ravel(point, dtype), position)
 
     def _warning(

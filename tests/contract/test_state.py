@@ -214,6 +214,28 @@ def test_single_precision_solves_ahead_too(window: int) -> None:
     assert point["x"].dtype == "float32"
 
 
+@pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float32", "float64")])
+def test_variables_that_are_narrower_than_the_density_are_solved_ahead_too(
+    dtypes: tuple[str, str],
+) -> None:
+    """They are given out rounded."""
+    with pm.Model() as model:
+        for i, dtype in enumerate(dtypes):
+            pm.Normal(f"x{i}", np.float32(1.3), np.float32(2.1), shape=3, dtype=dtype)
+        step = DeerMALA(backend="jax", window=1, step_size=0.5, steps_per_draw=2)
+        assert step.density.dtype == "float64"
+        step.setup_chain(np.random.default_rng(0), 0, 20)
+        point, _ = step.step(model.initial_point())
+        assert step.record is not None
+        assert step.record.stretch_draws == 20
+        for i in range(2, 20):
+            point, _ = step.step(point)
+            assert step.record.handed_out == i
+        moved, _ = step.step({**point, "x0": point["x0"] + np.float32(1.0)})
+    assert step.record.stretch_draws != 20
+    assert np.abs(moved["x0"] - point["x0"]).max() > 0.0
+
+
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("copy_of", [copy.copy, copy.deepcopy])
 def test_copies_share_what_is_compiled_and_go_their_own_ways(
