@@ -16,7 +16,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.model import Model
 from pymc.pytensorf import rewrite_pregrad
@@ -38,7 +37,7 @@ from pymc_deer.gradient_first import CHEAP, GradientFirst, common_parts
 from pymc_deer.kernel_distances import distances_with_gradient
 from pymc_deer.logistic import evaluated_once
 from pymc_deer.named_axes import ARRAY_TYPES, array_like, named_as, without_names
-from pymc_deer.precision import added_in_float64
+from pymc_deer.precision import added_in_float64, precision_of
 from pymc_deer.row_order import RowOrder, in_fast_order
 from pymc_deer.status import ModelError
 from pymc_deer.sums_by_group import summed_by_group_first
@@ -294,7 +293,7 @@ def build_density(
     )
     if layout.size == 0:
         raise ModelError(f"{', '.join(layout.names)}: no elements, so there is nothing to sample.")
-    dtype = str(np.result_type(pytensor.config.floatX, *layout.dtypes))
+    dtype = precision_of(chosen)
 
     # The pre-gradient rewrites work on a copy of the graph, so inputs are named beforehand.
     model_logp = model.logp()

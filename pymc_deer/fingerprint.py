@@ -10,6 +10,7 @@ from pymc.model import Model
 
 from pymc_deer.backends.base import Solver
 from pymc_deer.metric import identity_metric
+from pymc_deer.precision import precision_of
 from pymc_deer.recorder import Values
 from pymc_deer.status import ModelError
 
@@ -23,6 +24,8 @@ class Fingerprint:
 
     Attributes
     ----------
+    precision
+        Type of its density.
     variables
         Shapes of the unconstrained variables by name.
     data
@@ -33,6 +36,7 @@ class Fingerprint:
         A state, shape (D,), and the model's log-density there.
     """
 
+    precision: str
     variables: dict[str, list[int]]
     data: dict[str, str]
     recorded: dict[str, list[int]]
@@ -45,16 +49,24 @@ class Fingerprint:
     ) -> "Fingerprint":
         """Of a model whose density is evaluated at x, shape (D,)."""
         model, logp = values.model, _logp(solver, x, params)
-        return cls(_variables(model), _data(model), values.shapes, x, logp)
+        known = _variables(model), _data(model)
+        return cls(solver.density.dtype, *known, values.shapes, x, logp)
 
     def refuse_other_variables(self, model: Model) -> None:
-        """Refuse a model of other variables or data.
+        """Refuse a model of another precision, or of other variables or data.
 
         Raises
         ------
         ModelError
             Naming them.
         """
+        precision = precision_of(model.value_vars)
+        if precision != self.precision:
+            raise ModelError(
+                f"sample(resume=...): the run is in {self.precision}, and this model in "
+                f"{precision}. Write pytensor.config.floatX = {self.precision!r} before the model "
+                "is made, and leave it so."
+            )
         variables, data = _variables(model), _data(model)
         if variables != self.variables:
             raise _refusal(f"variables {_listed(self.variables)}, not {_listed(variables)}")

@@ -8,10 +8,11 @@ terms are computed in the model's precision, and added in float64: their own rou
 independent and stay small, 1e-7 sqrt(N) for N terms of order 1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
 
+import numpy as np
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
@@ -29,6 +30,11 @@ _ADDITIVE = (ps.Add, ps.Sub, ps.Neg, ps.Mul, ps.TrueDiv, ps.Switch)
 
 _SETTING = RLock()
 """Held while the type that PyTensor is set to matters, which is the same for all threads."""
+
+
+def precision_of(value_vars: Sequence[Tensor]) -> str:
+    """Type of the density of such variables, as PyTensor is set now: the widest of all."""
+    return str(np.result_type(pytensor.config.floatX, *(v.dtype for v in value_vars)))
 
 
 @contextmanager

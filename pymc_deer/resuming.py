@@ -118,6 +118,7 @@ def _refuse_other(step: Any, state: Any) -> None:
         "kind of metric": (warmup.tuning.metric.kind, step.solver.spec.metric),
         "list of variables": (state.var_names, [var.name for var in step.vars]),
         "number of dimensions": (len(state.record.x), step.density.size),
+        "precision": (state.record.x.dtype, step.density.dtype),
     }
     differing = [name for name, (then, now) in pairs.items() if then != now]
     if differing:

@@ -364,6 +364,12 @@ def goes_on(model: Callable[[], pm.Model] = one_variable, **arguments: Any) -> T
     return trigger
 
 
+def in_float32_from_here(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    stored(next(name for name, kind in KERNELS.items() if issubclass(kind, sampler)))
+    with pytensor.config.change_flags(floatX="float32"):
+        return goes_on()(sampler, patch)
+
+
 def without_zarr(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
     find = importlib.util.find_spec
     patch.setattr(importlib.util, "find_spec", lambda n: None if n == "zarr" else find(n))
@@ -453,6 +459,11 @@ def taken_up(
 ) -> Trigger:
     """The mistake is in the state that a step of one variable is given, or in the point."""
     return lambda sampler, _: pymc_deer.resume(halfway(sampler), choose(sampler), point)
+
+
+def in_float32(sampler: type[DeerStep]) -> object:
+    with pytensor.config.change_flags(floatX="float32"):
+        return halfway(sampler).sampling_state
 
 
 def two_elements() -> None:
@@ -651,8 +662,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
             CompoundStep([halfway(sampler)]).sampling_state,
         ),
     ),
-    "`resume` with a state of another kernel, kind of metric, list of variables or number of "
-    "dimensions": (
+    "`resume` with a state of another kernel, kind of metric, list of variables, number of "
+    "dimensions or precision": (
+        taken_up(in_float32),
         taken_up(state_of_the_other),
         taken_up(lambda sampler: halfway(sampler, metric="diag").sampling_state),
         taken_up(lambda sampler: halfway(sampler, model_of(two_elements)).sampling_state),
@@ -795,6 +807,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         without_a_file(lambda path: open_store(path)["posterior"]["x"].values),
         without_a_file(lambda path: pymc_deer.sample(resume=path, model=one_variable())),
     ),
+    "`sample(resume=...)` with the model in another precision": in_float32_from_here,
     "`sample(resume=...)` with another model": (
         goes_on(model_of(lambda: pm.Normal("x", shape=2))),
         goes_on(partial(like_one_variable, observed=0.6)),

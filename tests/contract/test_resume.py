@@ -6,6 +6,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 from numpy.testing import assert_array_equal
 from pymc.step_methods.compound import CompoundStep
@@ -92,6 +93,19 @@ def test_a_state_of_another_step_leaves_the_step_as_it_is() -> None:
     with pytest.raises(OptionError, match="another kernel"):
         resume(step, other.sampling_state)
     assert step.record is before
+
+
+def test_a_state_in_another_precision_is_refused() -> None:
+    states = {}
+    for dtype in ("float32", "float64"):
+        with pytensor.config.change_flags(floatX=dtype), pm.Model() as model:
+            pm.Normal("x")
+            step = DeerMALA(backend="jax", window=1, metric="diag")
+            step.setup_chain(np.random.default_rng(0), 0, 2)
+            step.step(model.initial_point())
+        states[dtype] = step.sampling_state
+    with pytest.raises(OptionError, match="another precision"):
+        resume(step, states["float32"])
 
 
 def test_an_interrupt_keeps_what_was_resumed(monkeypatch: pytest.MonkeyPatch) -> None:

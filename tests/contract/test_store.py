@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
@@ -428,6 +429,32 @@ def test_a_run_goes_on_with_what_it_records(
         run(store=tmp_path, model=mean_of())
     with pytest.raises(ModelError, match=told):
         resumed(tmp_path, model=model())
+
+
+@pytest.mark.parametrize("precisions", [("float64", "float32"), ("float32", "float64")])
+def test_a_run_does_not_go_on_in_another_precision(
+    tmp_path: Path, monkeypatch: Any, precisions: tuple[str, str]
+) -> None:
+    """Whether the model is made anew in it, or only sampled in it."""
+
+    def counts() -> pm.Model:
+        with pm.Model() as model:
+            pm.Bernoulli("y", logit_p=pm.Normal("b"), observed=np.array([0, 1, 1]))
+        return model
+
+    then, now = precisions
+    with pytensor.config.change_flags(floatX=then), monkeypatch.context() as patch:
+        model = counts()
+        interrupt(patch, 5)
+        run(store=tmp_path, model=model)
+    told = rf"the run is in {then}, and this model in {now}\. .*floatX = '{then}'"
+    with pytensor.config.change_flags(floatX=now):
+        # What is of float64 stays so, whatever is set.
+        for other in (counts(), *([model] if now == "float64" else [])):
+            with pytest.raises(ModelError, match=told):
+                resumed(tmp_path, model=other)
+    with pytensor.config.change_flags(floatX=then):
+        assert resumed(tmp_path, model=model)["posterior"]["b"].dtype == then
 
 
 def test_draws_whose_file_is_lost_are_not_made_up(tmp_path: Path, monkeypatch: Any) -> None:
