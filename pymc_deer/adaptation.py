@@ -253,7 +253,9 @@ class Warmup:
             self.path, self.tuned_steps_per_draw = learned.path, learned.steps_per_draw
             changed = self.adapts_metric and self.stretch.ends_window
             changed = changed or learned.target != self.target
-            self.tuning = duplicate(self.tuning, metric=learned.metric)
+            was = self.tuning
+            standardized = was.standardized or learned.metric is not was.metric
+            self.tuning = duplicate(was, metric=learned.metric, standardized=standardized)
             self.target, self.batch_time = learned.target, learned.batch_time
             if changed and self.dual_averaging is not None:
                 self.begin_at(self.dual_averaging.average)

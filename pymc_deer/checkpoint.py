@@ -31,7 +31,7 @@ from pymc_deer.warmup_window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 7
+_FORMAT = 8
 """To be raised when what is stored changes its meaning or its fields."""
 
 

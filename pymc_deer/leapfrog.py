@@ -16,7 +16,7 @@ where leapfrog has an energy error of order eps^2, on a Gaussian hardly any is l
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -63,11 +63,14 @@ def first_share(path: Path) -> Tensor:
     """
     if path.n_leapfrog is None:
         return pt.full_like(path.step_size, 0.5)
-    squared = path.step_size**2
-    paired = (3 - np.sqrt(5)) / 2 + squared * (0.0336 + 0.008 * squared)
     is_even = pt.eq(path.n_leapfrog % 2, 0)
-    share = pt.switch(is_even, pt.minimum(paired, 0.5), 0.5)
+    share = pt.switch(is_even, pt.minimum(paired_share(path.step_size**2), 0.5), 0.5)
     return share.astype(path.step_size.dtype)
+
+
+def paired_share(squared: Any) -> Any:
+    """The share for an even number of steps, by the step size squared; at most half is taken."""
+    return (3 - np.sqrt(5)) / 2 + squared * (0.0336 + 0.008 * squared)
 
 
 def leapfrog(

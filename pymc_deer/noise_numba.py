@@ -5,15 +5,12 @@ Half of all numbers change their sign: NumPy's loop branches there, and Numba's 
 
 from collections.abc import Callable
 from functools import cache
-from hashlib import sha256
 from typing import ClassVar
 
 import numpy as np
-from pytensor import config
-from pytensor.link.numba.cache import compile_numba_function_src
-from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_deer.noise import draw_normals as draw_by_numpy
+from pymc_deer.numba_source import compiled_source
 
 _FILL = """
 def fill(rng, numbers):
@@ -60,7 +57,4 @@ class FasterOnceMany:
 
 @cache
 def _compiled_fill() -> Callable[[np.random.Generator, np.ndarray], None]:
-    # Chains run in threads; whether code holds Python's lock is part of what is compiled.
-    key = sha256(f"nogil {_FILL}".encode()).hexdigest() if config.numba__cache else None
-    fill = compile_numba_function_src(_FILL, "fill", {"__name__": __name__}, cache_key=key)
-    return numba_njit(fill, final_function=True, cache=key is not None, nogil=True, fastmath=False)
+    return compiled_source(_FILL, "fill")

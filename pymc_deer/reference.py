@@ -107,13 +107,17 @@ def windowed(
     curvature: float,
     tol: float,
     n_leapfrog: int | np.ndarray = 1,
+    ahead: np.ndarray | None = None,
 ) -> tuple[np.ndarray, int]:
-    """The chain by Newton sweeps with the ``preconditioned`` rule: states (n, D) and sweeps."""
+    """The chain by Newton sweeps with the ``preconditioned`` rule: states (n, D) and sweeps.
+
+    States are first guessed to be those of `ahead`, (n, D), or those where the window ends.
+    """
     n = len(xi)
     states = np.empty_like(xi)
     sizes, lengths = (np.broadcast_to(a, n) for a in (step_size, n_leapfrog))
     moved = [gaussian_factor(e, curvature, steps) for e, steps in zip(sizes, lengths, strict=True)]
-    guess = np.tile(start, (min(window, n), 1))
+    guess = np.tile(start, (min(window, n), 1)) if ahead is None else ahead[:window]
     done = sweeps = 0
     while done < n:
         width = min(len(guess), n - done)
@@ -132,7 +136,9 @@ def windowed(
         committed = 1 + (int(np.argmax(wrong)) if wrong.any() else width - 1)
         states[done : done + committed] = new[:committed]
         start = new[committed - 1]
-        guess = np.vstack([solved[committed:], np.tile(solved[-1], (committed, 1))])
+        end = done + width
+        unseen = np.tile(solved[-1], (committed, 1)) if ahead is None else ahead[end:][:committed]
+        guess = np.vstack([solved[committed:], unseen])
         done += committed
         sweeps += 1
     return states, sweeps

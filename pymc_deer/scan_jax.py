@@ -22,11 +22,13 @@ Maps = tuple[jax.Array, jax.Array]
 
 @jax_funcify.register(AffineScan)  # pyright: ignore[reportArgumentType]
 def jax_funcify_affine_scan(op: AffineScan, **kwargs: object) -> Any:
-    def affine_scan(a: jax.Array, b: jax.Array, start: jax.Array) -> jax.Array:
-        factors, offsets = _composed((a, b))
-        return factors * start + offsets
-
     return affine_scan
+
+
+def affine_scan(a: jax.Array, b: jax.Array, start: jax.Array) -> jax.Array:
+    """See :class:`~pymc_deer.scan.AffineScan`."""
+    factors, offsets = _composed((a, b))
+    return factors * start + offsets
 
 
 def _compose(first: Maps, second: Maps) -> Maps:

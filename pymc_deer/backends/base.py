@@ -15,9 +15,9 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from pymc_deer.backends.pace import Pace
-from pymc_deer.backends.request import Request, TapedRequest, Tuning
+from pymc_deer.backends.request import Job, Request, TapedRequest, Tuning
 from pymc_deer.backends.threads import OneAtATime, Threads, available_cores, existing_cores
-from pymc_deer.backends.trajectory import SOLVED, Buffers, Found, Job, Noise, Trajectory
+from pymc_deer.backends.trajectory import SOLVED, Buffers, Found, Noise, Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.batch import Batching
 from pymc_deer.density import Density
@@ -38,8 +38,8 @@ _CACHED_GAIN = 2
 """Bounds on what a matrix product gains a state on a CPU, for a matrix larger than a core's cache,
 in bytes, and for a smaller one."""
 
-_ARRAYS_PER_STATE = 32
-"""Arrays of length D that a window holds for each state: tape, guess, buffers of four windows."""
+_ARRAYS_PER_STATE = 37
+"""Arrays of length D that a window holds for each state: tape, forecast, guess, buffers."""
 
 _ARRAYS_PER_PROBE = 4
 """And for each probe: its direction, the product, and what carries them along a path."""
@@ -274,7 +274,7 @@ class Solver(ABC):
         start = np.ascontiguousarray(chain.start, dtype=dtype)
         for rows, tape in zip(pieces, chain.tapes(pieces), strict=True):
             noise, part = Noise.of(tape, tuning.step_size, dtype), buffers.part(rows)
-            yield Job(start, noise, tuning.curvature, chain.probe_rng, part)
+            yield Job(start, noise, tuning, chain.probe_rng, part)
             start = part.state_before(len(rows))
 
     def _solve_piece(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[Found]:

@@ -36,9 +36,9 @@ from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_KERNEL_MODE, JAX_MODE
 from pymc_deer.backends.jax_results import Results
 from pymc_deer.backends.pace import Pace, Unhurried
 from pymc_deer.backends.placement import ManyDevices, OneDevice
-from pymc_deer.backends.request import Request
+from pymc_deer.backends.request import Job, Request
 from pymc_deer.backends.spares import Spares
-from pymc_deer.backends.trajectory import Found, Job, Trajectory, solved_types
+from pymc_deer.backends.trajectory import Found, Trajectory, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.beside import Beside
 from pymc_deer.density import Density
@@ -156,13 +156,14 @@ class JaxSolver(Solver):
         loop = self._compiled((self.spec.rule, window), self._compile_windowed)
         filled = self._take_buffers(n_jobs, rows)
         arrays = tuple(map(of_chains, arrays))
+        starts = of_chains(np.stack([job.start for job in jobs]))
         arguments = (
+            *(starts, jobs[0].tuning.standardized),
             of_chains(np.array([job.probe_rng.integers(2**32) for job in jobs])),
-            of_chains(np.array([job.curvature for job in jobs], dtype)),
+            of_chains(np.array([job.tuning.curvature for job in jobs], dtype)),
             self._scalar(self.plan.tol),
             self._on_device(inputs),
         )
-        starts = of_chains(np.stack([job.start for job in jobs]))
         shapes = self._window_shapes(n_jobs)
         guesses, memory = self._windows.take(
             shapes[1], lambda: tuple(self.placement.full(s, 0.0, dtype) for s in shapes)
@@ -392,7 +393,7 @@ class JaxSolver(Solver):
 def _numbers(jobs: Sequence[Job]) -> Iterator[Any]:
     """What is each chain's own of all that its states follow from."""
     for job in jobs:
-        yield from (job.start, *job.noise, job.curvature)
+        yield from (job.start, *job.noise, job.tuning.curvature)
 
 
 def _cannot_compile(error: Exception | None) -> BackendError:

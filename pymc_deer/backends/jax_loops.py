@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from pymc_deer.backends.trajectory import KEPT, SOLVED
+from pymc_deer.forecast_jax import forecast
 
 
 def sequential_loop(
@@ -103,6 +104,8 @@ def windowed_loop(
     n_leapfrog: jax.Array,
     n: jax.Array,
     last_sweep: jax.Array,
+    begins: jax.Array,
+    standardized: jax.Array,
     seeds: jax.Array,
     curvature: jax.Array,
     tol: jax.Array,
@@ -126,11 +129,15 @@ def windowed_loop(
         Transitions each chain has committed, and its sweeps, (C,).
     guesses, memory
         States guessed in each chain's window, and what its rule remembers, (C, W, ...). Before the
-        first sweep, whatever they hold, the guess is that no chain moves, and nothing is known.
+        first sweep, whatever they hold, the guess is the first one, and nothing is known.
     starts
         States before each window, (C, D).
     xi, log_u, step_sizes, n_leapfrog
         Noise, (C, rows, ...); xi has momenta or their keys.
+    begins
+        States before the first transition of all, (C, D).
+    standardized
+        Whether states are forecast; if not, the first guess is that no chain moves.
     seeds, curvature
         Seeds of the probes and bounds of the rules, (C,).
     tol, inputs
@@ -142,13 +149,17 @@ def windowed_loop(
         The buffers, and all from `n_swept` to `starts` as it is now.
     """
     n_chains, window = guesses.shape[:2]
-    guesses = jnp.where(n_swept == 0, starts[:, None], guesses)
+    # Once for all sweeps, each of which takes a window of them.
+    noise = jax.vmap(momenta)(xi), log_u, step_sizes, n_leapfrog
+    ahead = _for_each_chain(forecast, n_chains, 5)(begins, *noise)
+    first_guess = jnp.where(standardized, ahead[:, :window], starts[:, None])
+    guesses = jnp.where(n_swept == 0, first_guess, guesses)
     memory = jnp.where(n_swept == 0, jnp.nan, memory)
     blocking = jnp.zeros(2, int)
     unknown = jnp.full_like(memory[0], jnp.nan)
 
-    def advance_one(done, sweeps, guess, memory, start, written, noise, seed, curvature, n_swept):
-        xi, log_u, step_sizes, n_leapfrog = noise
+    def advance_one(done, sweeps, guess, memory, start, written, tape, seed, curvature, n_swept):
+        xi, log_u, step_sizes, n_leapfrog, ahead = tape
         key = jax.random.fold_in(jax.random.key(seed), n_swept)
         guess, memory, *rows, committed = sweep(
             guess,
@@ -172,8 +183,9 @@ def windowed_loop(
             lax.dynamic_update_slice_in_dim(b, row, done, 0)
             for b, row in zip(written, rows, strict=True)
         )
-        # Slide: the guess for steps not seen before is where the window ends now.
-        padded = jnp.concatenate([guess, jnp.broadcast_to(guess[-1], guess.shape)])
+        # Slide: the guess for steps not seen before is the forecast, or where the window ends now.
+        unseen = lax.dynamic_slice_in_dim(ahead, done + window, window)
+        padded = jnp.concatenate([guess, jnp.where(standardized, unseen, guess[-1])])
         guess = lax.dynamic_slice_in_dim(padded, committed, window)
         forgotten = jnp.concatenate([memory.astype(start.dtype), unknown])
         memory = lax.dynamic_slice_in_dim(forgotten, committed, window)
@@ -181,13 +193,11 @@ def windowed_loop(
         done, sweeps = done + jnp.where(goes_on, committed, 0), sweeps + goes_on
         return done, sweeps, guess, memory, rows[0][committed - 1], written
 
-    # Once for all sweeps, each of which takes a window of them.
-    noise = jax.vmap(momenta)(xi), log_u, step_sizes, n_leapfrog
     advance_all = _for_each_chain(advance_one, n_chains, 9)
 
     def advance(carry):
         n_swept, *own = carry
-        return n_swept + 1, *advance_all(*own, noise, seeds, curvature, n_swept)
+        return n_swept + 1, *advance_all(*own, (*noise, ahead), seeds, curvature, n_swept)
 
     def unfinished(carry):
         return (carry[0] < last_sweep) & (carry[1] < n).any()

@@ -7,7 +7,7 @@ import jax
 
 from pymc_deer.backends.jax_loops import asked_rows
 from pymc_deer.backends.placement import OneDevice
-from pymc_deer.backends.trajectory import Job
+from pymc_deer.backends.request import Job
 
 _FETCHED = 2**26
 """Bytes that a device hands over in less time than it takes to compile what picks some of them."""

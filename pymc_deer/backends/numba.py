@@ -11,8 +11,6 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core.errors import NumbaError
-from pytensor.link.numba.cache import compile_numba_function_src
-from pytensor.link.numba.dispatch.basic import numba_njit
 
 import pymc_deer.batch_numba
 import pymc_deer.matmul_numba
@@ -21,12 +19,15 @@ import pymc_deer.scan_numba  # noqa: F401
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.freed_memory import keep_freed_memory
 from pymc_deer.backends.numba_mode import LOOP_MODE, NUMBA_MODE
-from pymc_deer.backends.request import Request
-from pymc_deer.backends.trajectory import Job, Trajectory
+from pymc_deer.backends.request import Job, Request
+from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batch import BATCHINGS, Batching
+from pymc_deer.forecast import on_standard_normal
+from pymc_deer.forecast_numba import compiled_forecast
 from pymc_deer.inline_numba import inlined
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.metric import SymbolicMetric
+from pymc_deer.numba_source import compiled_under
 from pymc_deer.python_ops import calls_python
 from pymc_deer.status import BackendError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
@@ -78,7 +79,7 @@ def run(start, at_rest, xi, log_u, step_sizes, n_leapfrog, begin, first, last, s
 
 _WINDOWED = """
 def run(done, sweeps, guess, memory, start, xi, log_u, step_sizes, n_leapfrog, window, last_sweep,
-        probe_rng, probes, curvature, tol, blocking, stride, out_z, out_logp, out_dlogp,
+        ahead, probe_rng, probes, curvature, tol, blocking, stride, out_z, out_logp, out_dlogp,
         out_log_alpha, out_energy, params):
     n = len(log_u)
     while done < n and sweeps < last_sweep:
@@ -99,15 +100,16 @@ def run(done, sweeps, guess, memory, start, xi, log_u, step_sizes, n_leapfrog, w
             out_log_alpha[done + t] = log_alpha[t]
             out_energy[row] = energy[t]
         start = states[k - 1].copy()
-        # Slide: the guess for steps not seen before is where the window ends now.
+        done += k
+        # Slide: the guess for steps not seen before is the forecast, or where the window ends now.
         last = guess[width - 1].copy()
         for t in range(width):
             seen = t + k < width
+            unseen = ahead[done + t] if done + t < len(ahead) else last
             for i in range(len(start)):
-                guess[t, i] = guess[t + k, i] if seen else last[i]
+                guess[t, i] = guess[t + k, i] if seen else unseen[i]
             for i in range(memory.shape[1]):
                 memory[t, i] = memory[t + k, i] if seen else np.nan
-        done += k
         sweeps += 1
     return done, sweeps, guess, memory, start
 """
@@ -182,10 +184,11 @@ class NumbaSolver(Solver):
         threaded = self._n_threads > 1 and self._is_worth_threads_of_its_own(width, inputs)
         budget, weight = self.plan.sweep_budget(n), job.noise.n_leapfrog.max()
         pace = self._paces[self.spec.rule, window, threaded]
+        ahead = self._forecast(job)
         arguments = (
-            job.probe_rng,
+            *(ahead, job.probe_rng),
             self._probes,
-            self._scalar(job.curvature),
+            self._scalar(job.tuning.curvature),
             self._scalar(self.plan.tol),
             np.array([_BLOCK, self._n_threads if threaded else 1]),
             job.buffers.stride,
@@ -193,7 +196,8 @@ class NumbaSolver(Solver):
             self._writeable(inputs),
         )
         done, sweeps = 0, 0
-        carry = np.tile(job.start, (width, 1)), self._memory(width), job.start
+        first_guess = ahead[:width].copy() if len(ahead) else np.tile(job.start, (width, 1))
+        carry = first_guess, self._memory(width), job.start
         with _numba_threads(self._n_threads) if threaded else nullcontext():
             while done < n and sweeps < budget:
                 self._check_stopped()
@@ -204,6 +208,13 @@ class NumbaSolver(Solver):
                 )
                 pace.took(sweeps - before, weight)
         return done, sweeps
+
+    def _forecast(self, job: Job) -> np.ndarray:
+        """What the chain is expected to do, shape (n, D); (0, D) where that is not known."""
+        xi, log_u, *paths = job.noise
+        if not job.tuning.standardized:
+            return np.empty_like(xi[:0])
+        return compiled_forecast()(job.start, xi, log_u, *on_standard_normal(np, *paths))
 
     def _is_worth_threads_of_its_own(self, width: int, inputs: Sequence[np.ndarray]) -> bool:
         """Whether so many states of a window are: a block of them has one thread."""
@@ -318,8 +329,5 @@ def _compile_loop(source: str, inner_name: str, program: Program) -> Callable[..
     """Compile a loop around a program, cached on disk wherever the program itself can be."""
     keep_freed_memory()
     inner, inner_key = program.linked(LOOP_MODE)
-    # Chains run in threads; whether code holds Python's lock is part of what is compiled.
     key = inner_key and sha256(f"nogil direct {source} {inner_key}".encode()).hexdigest()
-    env = {"__name__": __name__, "np": np, inner_name: inlined(inner)}
-    function = compile_numba_function_src(source, "run", env, cache_key=key)
-    return numba_njit(function, final_function=True, cache=key is not None, nogil=True)
+    return compiled_under(key, source, "run", **{inner_name: inlined(inner)})

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_deer.backends.trajectory import SOLVED
+from pymc_deer.backends.trajectory import SOLVED, Buffers, Noise
 from pymc_deer.metric import Metric
 from pymc_deer.noise import Tape
 
@@ -29,6 +29,9 @@ class Tuning:
         Fewest and most leapfrog steps of a transition, every second number between as often.
     small_steps
         Share of the transitions that take a smaller step size, down to a tenth.
+    standardized
+        Whether the metric was learnt from draws, which have mean 0 and variance 1 by it: so the
+        chain can be forecast. Like `curvature` it changes no states.
     """
 
     step_size: float
@@ -37,6 +40,7 @@ class Tuning:
     jitter: float = 0.0
     lengths: tuple[int, int] = (1, 1)
     small_steps: float = 0.0
+    standardized: bool = False
 
 
 class Request(Protocol):
@@ -85,3 +89,16 @@ class TapedRequest(NamedTuple):
 
     def tapes(self, pieces: Sequence[range]) -> Iterator[Tape]:
         return (self.tape[rows.start : rows.stop] for rows in pieces)
+
+
+class Job(NamedTuple):
+    """One chain's share of a call: from a state of shape (D,), along its noise, into its buffers.
+
+    `tuning` and `probe_rng` steer its sweeps.
+    """
+
+    start: np.ndarray
+    noise: Noise
+    tuning: Tuning
+    probe_rng: np.random.Generator
+    buffers: Buffers

@@ -192,16 +192,3 @@ class Found(NamedTuple):
 
 def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:
     return columns[0] if len(columns) == 1 else np.concatenate(columns)
-
-
-class Job(NamedTuple):
-    """One chain's share of a call: from a state of shape (D,), along its noise, into its buffers.
-
-    `curvature` and `probe_rng` steer its sweeps.
-    """
-
-    start: np.ndarray
-    noise: Noise
-    curvature: float
-    probe_rng: np.random.Generator
-    buffers: Buffers

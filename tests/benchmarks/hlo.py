@@ -37,7 +37,7 @@ class _Instruction:
 
 
 def work_of_loop(text: str) -> Work:
-    """Of the first loop of the program whose text this is.
+    """Of the last loop of the program whose text this is: what goes before it prepares it.
 
     Raises
     ------
@@ -54,9 +54,10 @@ def work_of_loop(text: str) -> Work:
 
 def _loop_within(body: list[_Instruction], every: dict[str, list[_Instruction]]) -> Work | None:
     loops = (re.search(r"body=%([\w.\-]+)", i.rest) for i in body if i.operation == "while")
-    name = next((loop[1] for loop in loops if loop), None)
-    if name is None:
+    names = [loop[1] for loop in loops if loop]
+    if not names:
         return None
+    name = names[-1]
     sizes = {i.name: i.n_bytes for i in every[name]}
     kernels = [i for i in every[name] if i.operation not in _FREE]
     moved = sum(i.n_bytes + sum(sizes.get(o, 0) for o in i.operands) for i in kernels)

@@ -127,7 +127,8 @@ class Problem:
     @property
     def tuning(self) -> Tuning:
         """A step size that accepts about three quarters of the proposals in any dimension."""
-        return Tuning(1.2 * self.dimension ** (-1 / 6), CURVATURE, self.metric)
+        step_size = 1.2 * self.dimension ** (-1 / 6)
+        return Tuning(step_size, CURVATURE, self.metric, standardized=True)
 
     def solver(self, backend: BackendName, window: int, kernel: Kernel = "mala") -> Solver:
         """With calls as long as those of a run."""

@@ -110,7 +110,7 @@ def hmc_rows() -> Iterator[dict[str, object]]:
     for build, step_size, steps, rule, curvature in HMC_CASES:
         case = warmed[build]
         metric = case.tuning.metric
-        tuning = Tuning(step_size, curvature, metric, JITTER, (steps, steps))
+        tuning = Tuning(step_size, curvature, metric, JITTER, (steps, steps), standardized=True)
         streams = [Streams.spawn(np.random.default_rng([5, seed])) for seed in range(TAPES)]
         tapes = [stream.tape(N, case.density.size, tuning) for stream in streams]
         spec = SweepSpec(metric.kind, rule, kernel="hmc")

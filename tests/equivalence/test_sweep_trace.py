@@ -113,9 +113,9 @@ def whole(model: pm.Model) -> SweepTrace:
 def test_a_trace_ends_at_the_sequential_chain(whole: SweepTrace) -> None:
     assert (whole.n_transitions, whole.window, whole.tol) == (60, 60, 1e-6)
     assert whole.states.shape == (whole.n_sweeps + 1, 60, 3)
-    assert np.ptp(whole.states[0], axis=0).max() == 0
+    assert np.ptp(whole.states[0], axis=0).max() > 1, "the guess is a chain"
     assert whole.errors[-1].max() < 1e-4
-    assert whole.errors[0].max() > 0.1
+    assert whole.errors[0].max() > 0.01
     assert 0.5 < whole.acceptance_rate < 1
     for k, n in enumerate(whole.committed):
         assert (whole.errors[k, :n] < 1e-4).all()

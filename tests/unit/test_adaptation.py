@@ -206,6 +206,22 @@ def test_begin_at_starts_averaging_there() -> None:
     assert fixed.tuning.step_size == 0.3
 
 
+def test_only_a_metric_that_was_learnt_standardizes_draws() -> None:
+    rng = np.random.default_rng(0)
+    for factor, expected in ((None, True), (np.full(SIZE, 2.0), False)):
+        warmup = new_warmup(factor=factor)
+        warmup.whiten(Metric(np.ones(SIZE), np.ones(SIZE)))
+        seen = [warmup.tuning.standardized]
+        while warmup.draws_to_boundary:
+            n, steps = warmup.draws_to_boundary, warmup.steps_per_draw
+            z = rng.standard_normal((n * steps, SIZE))
+            observe([warmup], [trajectory(z, -z, -0.2)], n)
+            seen.append(warmup.tuning.standardized)
+        assert not seen[0]
+        assert seen[-1] == expected
+        assert seen == sorted(seen)
+
+
 def test_warmup_begins_with_the_metric_found_at_the_start() -> None:
     metric = Metric(np.ones(SIZE), np.array([0.1, 1.0, 10.0]))
     warmup = new_warmup()
