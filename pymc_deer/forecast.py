@@ -7,10 +7,12 @@ that windows solve; they change the number of sweeps, never what is solved
 (docs/accelerations.md).
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pymc_deer.backends.request import Tuning
 from pymc_deer.leapfrog import paired_share
 
 
@@ -80,3 +82,26 @@ def forecast(start: Any, xi: Any, log_u: Any, decay: Any, kick: Any, bend: Any) 
                 states[t, i] = before[i]
         before = states[t]
     return states
+
+
+def known_ahead(
+    start: np.ndarray,
+    noise: Sequence[np.ndarray],
+    tuning: Tuning,
+    loop: Callable[..., np.ndarray] = forecast,
+) -> np.ndarray:
+    """What the chain is expected to do, shape (n, D); (0, D) where the tuning does not say.
+
+    Parameters
+    ----------
+    start
+        Shape (D,).
+    noise
+        As of :class:`~pymc_deer.backends.trajectory.Noise`.
+    loop
+        :func:`forecast`, or what Numba makes of it.
+    """
+    xi, log_u, *paths = noise
+    if not tuning.standardized:
+        return xi[:0]
+    return loop(start, xi, log_u, *on_standard_normal(np, *paths))

@@ -19,7 +19,7 @@ from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import Noise
 from pymc_deer.batch import BATCHINGS
 from pymc_deer.density import build_density
-from pymc_deer.forecast import forecast, on_standard_normal
+from pymc_deer.forecast import known_ahead
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.options import OPTIONS, is_integer, refuse_seed
 from pymc_deer.prepare import prepare, warmed_up
@@ -181,7 +181,7 @@ class TracedSolve:
         start, constant = self.request.start.astype(dtype), self._constant
         known = np.full((n + window, size), np.nan, dtype)
         known[:window] = start
-        ahead = self._forecast(tape)
+        ahead = known_ahead(start, tape, self.request.tuning)
         known[: min(window, len(ahead))] = ahead[:window]
         memory = np.full((n + window, solver.spec.memory_size(size)), np.nan, dtype)
         states, residuals, committed = [known], [], [0]
@@ -202,14 +202,6 @@ class TracedSolve:
             known[unseen] = ahead[unseen] if len(ahead) else solved[-1]
             states.append(known)
         return np.stack(states)[:, :n], np.stack(residuals)[:, :n], np.array(committed)
-
-    def _forecast(self, tape: Noise) -> np.ndarray:
-        """What the chain is expected to do, shape (n, D); (0, D) where that is not known."""
-        xi, log_u, *paths = tape
-        if not self.request.tuning.standardized:
-            return xi[:0]
-        start = self.request.start.astype(xi.dtype)
-        return forecast(start, xi, log_u, *on_standard_normal(np, *paths))
 
     @property
     def _constant(self) -> tuple[np.ndarray, ...]:

@@ -22,7 +22,7 @@ from pymc_deer.backends.numba_mode import LOOP_MODE, NUMBA_MODE
 from pymc_deer.backends.request import Job, Request
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batch import BATCHINGS, Batching
-from pymc_deer.forecast import on_standard_normal
+from pymc_deer.forecast import known_ahead
 from pymc_deer.forecast_numba import compiled_forecast
 from pymc_deer.inline_numba import inlined
 from pymc_deer.jacobian import unit_probes
@@ -184,7 +184,7 @@ class NumbaSolver(Solver):
         threaded = self._n_threads > 1 and self._is_worth_threads_of_its_own(width, inputs)
         budget, weight = self.plan.sweep_budget(n), job.noise.n_leapfrog.max()
         pace = self._paces[self.spec.rule, window, threaded]
-        ahead = self._forecast(job)
+        ahead = known_ahead(job.start, job.noise, job.tuning, compiled_forecast())
         arguments = (
             *(ahead, job.probe_rng),
             self._probes,
@@ -208,13 +208,6 @@ class NumbaSolver(Solver):
                 )
                 pace.took(sweeps - before, weight)
         return done, sweeps
-
-    def _forecast(self, job: Job) -> np.ndarray:
-        """What the chain is expected to do, shape (n, D); (0, D) where that is not known."""
-        xi, log_u, *paths = job.noise
-        if not job.tuning.standardized:
-            return np.empty_like(xi[:0])
-        return compiled_forecast()(job.start, xi, log_u, *on_standard_normal(np, *paths))
 
     def _is_worth_threads_of_its_own(self, width: int, inputs: Sequence[np.ndarray]) -> bool:
         """Whether so many states of a window are: a block of them has one thread."""

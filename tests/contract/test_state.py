@@ -192,10 +192,22 @@ def test_data_set_between_runs_is_honoured_on_numba() -> None:
     assert far.mean() == pytest.approx(1000.0, abs=1.0)
 
 
+def solved_ahead(step: DeerStep) -> dict[str, np.ndarray]:
+    """The last but one of 20 draws, all of which are of one stretch."""
+    step.setup_chain(np.random.default_rng(0), 0, 20)
+    point, _ = step.step(step.model.initial_point())
+    assert step.record is not None
+    assert step.record.stretch_draws == 20
+    for i in range(2, 20):
+        point, _ = step.step(point)
+        assert step.record.handed_out == i
+    return point
+
+
 @pytest.mark.parametrize("window", WINDOWS)
 def test_single_precision_solves_ahead_too(window: int) -> None:
     """Rounding must not make the step take its own last draw for someone else's."""
-    with pytensor.config.change_flags(floatX="float32"), pm.Model() as model:
+    with pytensor.config.change_flags(floatX="float32"), pm.Model():
         pm.Normal("x", 1.3, 2.1, shape=3)
         step = DeerMALA(
             backend="jax",
@@ -204,13 +216,7 @@ def test_single_precision_solves_ahead_too(window: int) -> None:
             metric=np.array([3.3, 2.1, 4.4]),
             steps_per_draw=2,
         )
-        step.setup_chain(np.random.default_rng(0), 0, 20)
-        point, _ = step.step(model.initial_point())
-        assert step.record is not None
-        assert step.record.stretch_draws == 20
-        for i in range(2, 20):
-            point, _ = step.step(point)
-            assert step.record.handed_out == i
+        point = solved_ahead(step)
     assert point["x"].dtype == "float32"
 
 
@@ -219,18 +225,13 @@ def test_variables_that_are_narrower_than_the_density_are_solved_ahead_too(
     dtypes: tuple[str, str],
 ) -> None:
     """They are given out rounded."""
-    with pm.Model() as model:
+    with pm.Model():
         for i, dtype in enumerate(dtypes):
             pm.Normal(f"x{i}", np.float32(1.3), np.float32(2.1), shape=3, dtype=dtype)
         step = DeerMALA(backend="jax", window=1, step_size=0.5, steps_per_draw=2)
         assert step.density.dtype == "float64"
-        step.setup_chain(np.random.default_rng(0), 0, 20)
-        point, _ = step.step(model.initial_point())
+        point = solved_ahead(step)
         assert step.record is not None
-        assert step.record.stretch_draws == 20
-        for i in range(2, 20):
-            point, _ = step.step(point)
-            assert step.record.handed_out == i
         moved, _ = step.step({**point, "x0": point["x0"] + np.float32(1.0)})
     assert step.record.stretch_draws != 20
     assert np.abs(moved["x0"] - point["x0"]).max() > 0.0

@@ -96,10 +96,11 @@ def test_a_forecast_of_other_transitions_is_caught(
         case = StandardNormal(backend, "mala")
         monkeypatch.setattr(loops, "forecast", lambda *noise: forecast(*noise)[::-1])
     else:
-        from pymc_deer.backends.numba import NumbaSolver
+        from pymc_deer.backends import numba as loops
+        from pymc_deer.forecast import known_ahead
 
-        case, own = standard_normal(backend, "mala"), NumbaSolver._forecast
-        monkeypatch.setattr(NumbaSolver, "_forecast", lambda *job: own(*job)[::-1].copy())
+        case = standard_normal(backend, "mala")
+        monkeypatch.setattr(loops, "known_ahead", lambda *job: known_ahead(*job)[::-1].copy())
     found = case.run()
     assert found.n_sweeps > 2 * expected.n_sweeps
     np.testing.assert_allclose(found.z, expected.z, atol=1e-5)
