@@ -1,6 +1,6 @@
 """Functions that Numba compiles from their source, for chains that run in threads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -13,6 +13,8 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 def compiled_source(source: str, name: str, **names: Any) -> Callable[..., Any]:
     """The function of that name, kept on disk wherever PyTensor keeps what it compiles.
 
+    It computes what is written, to the last bit.
+
     Parameters
     ----------
     source
@@ -20,13 +22,18 @@ def compiled_source(source: str, name: str, **names: Any) -> Callable[..., Any]:
     names
         What else the definition uses, which is no part of what is known on disk.
     """
-    key = sha256(f"nogil {source}".encode()).hexdigest() if config.numba__cache else None
-    return compiled_under(key, source, name, **names)
+    key = sha256(f"nogil exact {source}".encode()).hexdigest() if config.numba__cache else None
+    return compiled_under(key, source, name, names, fastmath=False)
 
 
-def compiled_under(key: str | None, source: str, name: str, **names: Any) -> Callable[..., Any]:
-    """The same under a key of its own on disk; None is for what is not to be kept."""
+def compiled_under(
+    key: str | None, source: str, name: str, names: Mapping[str, Any], **options: Any
+) -> Callable[..., Any]:
+    """The same under a key of its own on disk, with PyTensor's options for Numba but for these.
+
+    None is the key of what is not to be kept.
+    """
     env = {"__name__": __name__, "np": np, **names}
     function = compile_numba_function_src(source, name, env, cache_key=key)
     # Whether code holds Python's lock is part of what is compiled.
-    return numba_njit(function, final_function=True, cache=key is not None, nogil=True)
+    return numba_njit(function, final_function=True, cache=key is not None, nogil=True, **options)

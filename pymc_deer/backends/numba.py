@@ -323,4 +323,4 @@ def _compile_loop(source: str, inner_name: str, program: Program) -> Callable[..
     keep_freed_memory()
     inner, inner_key = program.linked(LOOP_MODE)
     key = inner_key and sha256(f"nogil direct {source} {inner_key}".encode()).hexdigest()
-    return compiled_under(key, source, "run", **{inner_name: inlined(inner)})
+    return compiled_under(key, source, "run", {inner_name: inlined(inner)})
