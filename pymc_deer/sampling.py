@@ -156,7 +156,7 @@ def sample(
         refuse_beside_resume(store=store, initvals=initvals, idata_kwargs=idata_kwargs)
         run = _resumed(settings, model, hardware, Path(resume))
     quiet = quiet or not hardware.is_first
-    shown = False if quiet else progressbar
+    shown = False if quiet or run.ensemble.finished else progressbar
     with closing(run.recorder), closing(run.ensemble.solver.threads):
         _make_draws(run, StretchProgress.of(run, shown, progressbar_theme))
         if not quiet:

@@ -431,6 +431,17 @@ def test_a_run_goes_on_with_what_it_records(
         resumed(tmp_path, model=model())
 
 
+@pytest.mark.usefixtures("steps")
+def test_a_run_that_had_ended_shows_no_progress(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """There would be a row of zeros."""
+    run(store=tmp_path, quiet=False, progressbar=True)
+    assert capfd.readouterr().out.strip()
+    resumed(tmp_path, quiet=False, progressbar=True)
+    assert not capfd.readouterr().out.strip()
+
+
 @pytest.mark.parametrize("precisions", [("float64", "float32"), ("float32", "float64")])
 def test_a_run_does_not_go_on_in_another_precision(
     tmp_path: Path, monkeypatch: Any, precisions: tuple[str, str]
