@@ -31,9 +31,9 @@ class LinearTransitions(NamedTuple):
 def on_standard_normal(xp: Any, step_sizes: Any, n_leapfrog: Any) -> LinearTransitions:
     """What transitions of the tape are on that target; of step size 0, none moves.
 
-    A leapfrog step, or a pair of steps, is a symmetric matrix of position and momentum, with
-    ``turn`` on its diagonal and ``move`` beside it: so its powers are turns as well, and a
-    quadratic form that is not quite the energy stays what it is.
+    A leapfrog step, or a pair of steps, is a matrix of position and momentum whose determinant is
+    1, with ``turn`` twice on its diagonal and ``move`` beside it: so its powers are turns as well,
+    and a quadratic form that is not quite the energy stays what it is.
 
     Parameters
     ----------

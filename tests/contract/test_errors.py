@@ -213,7 +213,7 @@ def together(**arguments: Any) -> Trigger:
     """The mistake is in the arguments of pymc_deer.sample."""
 
     def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
-        kernel = next(name for name, kind in KERNELS.items() if issubclass(kind, sampler))
+        kernel = kernel_of(sampler)
         options = {"model": one_variable(), "kernel": kernel, "backend": "jax", "window": 1}
         return pymc_deer.sample(**(options | arguments))
 
@@ -353,11 +353,15 @@ def stored(kernel: str) -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
+def kernel_of(sampler: type[DeerStep]) -> str:
+    return next(name for name, kind in KERNELS.items() if issubclass(kind, sampler))
+
+
 def goes_on(model: Callable[[], pm.Model] = one_variable, **arguments: Any) -> Trigger:
     """The mistake is in how a stored run is taken up."""
 
     def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
-        kernel = next(name for name, kind in KERNELS.items() if issubclass(kind, sampler))
+        kernel = kernel_of(sampler)
         path = stored(kernel).name
         return pymc_deer.sample(resume=path, model=model(), kernel=kernel, **arguments)
 
@@ -365,7 +369,7 @@ def goes_on(model: Callable[[], pm.Model] = one_variable, **arguments: Any) -> T
 
 
 def in_float32_from_here(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
-    stored(next(name for name, kind in KERNELS.items() if issubclass(kind, sampler)))
+    stored(kernel_of(sampler))
     with pytensor.config.change_flags(floatX="float32"):
         return goes_on()(sampler, patch)
 
@@ -401,7 +405,7 @@ def without_a_file(of: Callable[[Path], object]) -> Trigger:
     """The mistake is that a file of a store has been removed."""
 
     def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
-        kernel = next(name for name, kind in KERNELS.items() if issubclass(kind, sampler))
+        kernel = kernel_of(sampler)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(shutil.copytree(stored(kernel).name, Path(folder) / "run"))
             (path / "posterior" / "x" / "0.0").unlink()

@@ -43,7 +43,7 @@ def test_states(single_threaded: None, backend: BackendName, kernel: Kernel) -> 
 class StandardNormal:
     """Three standard normals, whose identity metric is right."""
 
-    def __init__(self, backend: BackendName, kernel: Kernel, dtype: str = "float64") -> None:
+    def __init__(self, backend: BackendName, kernel: Kernel) -> None:
         with pm.Model() as model:
             pm.Normal("x", shape=3)
         self.density = build_density(model)
