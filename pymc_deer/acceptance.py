@@ -1,6 +1,7 @@
 """Acceptance of proposals: rates, divergences, and the rate that warm-up aims at."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,14 @@ On the models of ``tests/benchmarks/divergences.py`` a third to a thirteenth.
 
 _HIGHEST = 0.95
 """At 0.98 a gradient is worth a third less: what is left is for another parametrisation."""
+
+
+def accepts(log_alpha: Any, log_u: Any) -> Any:
+    """Whether transitions with these Metropolis ratios are accepted: arrays of any library.
+
+    A comparison with NaN is false, so only +inf needs a word: it is an overflow, not a proposal.
+    """
+    return (log_alpha > log_u) & (log_alpha < float("inf"))
 
 
 def acceptance_rates(log_alpha: np.ndarray) -> np.ndarray:

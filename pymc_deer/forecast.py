@@ -3,7 +3,8 @@
 Where the metric has been learnt from draws, whitened coordinates have mean 0 and variance 1 as far
 as is known. On the standard normal target a path is linear: with the noise of the tape the chain is
 known but for its decisions, at no gradient of the model. Its states are the first guess of those
-that windows solve; they change the number of sweeps, never what is solved
+that windows solve, and its energies say how decisions change between sweeps
+(:mod:`pymc_deer.scan`). Both change the number of sweeps, never what is solved
 (docs/accelerations.md).
 """
 
@@ -89,8 +90,10 @@ def known_ahead(
     noise: Sequence[np.ndarray],
     tuning: Tuning,
     loop: Callable[..., np.ndarray] = forecast,
-) -> np.ndarray:
-    """What the chain is expected to do, shape (n, D); (0, D) where the tuning does not say.
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the chain is expected to do, shape (n, D), and the bends of its transitions, (n,).
+
+    Where the tuning does not say, (0, D), and zeros.
 
     Parameters
     ----------
@@ -103,5 +106,6 @@ def known_ahead(
     """
     xi, log_u, *paths = noise
     if not tuning.standardized:
-        return xi[:0]
-    return loop(start, xi, log_u, *on_standard_normal(np, *paths))
+        return xi[:0], np.zeros_like(paths[0])
+    transitions = on_standard_normal(np, *paths)
+    return loop(start, xi, log_u, *transitions), transitions.bend

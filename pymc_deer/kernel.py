@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytensor.tensor as pt
 
+from pymc_deer.acceptance import accepts
 from pymc_deer.gradient_first import GradientFirst
 from pymc_deer.leapfrog import Path, Phase, Tangent, leapfrog
 from pymc_deer.precision import wide_sum
@@ -36,6 +37,8 @@ class Transition(NamedTuple):
     ----------
     state
         The next state.
+    proposal
+        Where the path ends, shape (..., D).
     log_alpha
         Log of the Metropolis ratio, shape (...): minus the energy error of the path. NaN or
         infinite where the proposal's logp or gradient is.
@@ -48,6 +51,7 @@ class Transition(NamedTuple):
     """
 
     state: State
+    proposal: Tensor
     log_alpha: Tensor
     accepted: Tensor
     energy: Tensor
@@ -83,11 +87,10 @@ def transition(
     kinetic_change = wide_sum(end.momentum * end.momentum) - kinetic
     log_alpha = end.logp - state.logp - kinetic_change / 2
 
-    # A comparison with NaN is false, so only +inf needs a word: it is an overflow, not a proposal.
-    accepted = (log_alpha > log_u) & (log_alpha < float("inf"))
-    proposal = State(end.z, end.logp, end.dlogp)
+    accepted = accepts(log_alpha, log_u)
+    next_state = _select(accepted, State(end.z, end.logp, end.dlogp), state)
     energy = kinetic / 2 - state.logp
-    return Transition(_select(accepted, proposal, state), log_alpha, accepted, energy, moved)
+    return Transition(next_state, end.z, log_alpha, accepted, energy, moved)
 
 
 def _select(accepted: Tensor, proposal: State, state: State) -> State:

@@ -13,9 +13,10 @@ LogpDlogp = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 class Step(NamedTuple):
-    """One transition: next state (D,), log Metropolis ratio, acceptance, and the leapfrog path."""
+    """One transition: next state and proposal (D,), log ratio, acceptance, and the path."""
 
     z: np.ndarray
+    proposal: np.ndarray
     log_alpha: float
     accepted: bool
     path: list[np.ndarray]
@@ -72,7 +73,7 @@ def transition(
     position, momentum = flow(gradient, z, xi, step_size, n_leapfrog)
     log_alpha = logps[-1] - 0.5 * momentum @ momentum - logps[0] + 0.5 * xi @ xi
     accepted = bool(np.isfinite(log_alpha) and log_alpha > log_u)
-    return Step(position if accepted else z, float(log_alpha), accepted, path[:-1])
+    return Step(position if accepted else z, position, float(log_alpha), accepted, path[:-1])
 
 
 def sequential(
@@ -91,8 +92,9 @@ def sequential(
     sizes, lengths = (np.broadcast_to(a, len(xi)) for a in (step_size, n_leapfrog))
     z = start
     for t in range(len(xi)):
-        z, ratios[t], *_ = transition(density, z, xi[t], log_u[t], sizes[t], lengths[t])
-        states[t] = z
+        step = transition(density, z, xi[t], log_u[t], sizes[t], lengths[t])
+        states[t] = z = step.z
+        ratios[t] = step.log_alpha
     return states, ratios
 
 
@@ -108,14 +110,18 @@ def windowed(
     tol: float,
     n_leapfrog: int | np.ndarray = 1,
     ahead: np.ndarray | None = None,
+    bend: float | np.ndarray = 0.0,
 ) -> tuple[np.ndarray, int]:
     """The chain by Newton sweeps with the ``preconditioned`` rule: states (n, D) and sweeps.
 
-    States are first guessed to be those of `ahead`, (n, D), or those where the window ends.
+    States are first guessed to be those of `ahead`, (n, D), or those where the window ends. From
+    other states than those it was computed from, the log of a transition's ratio is smaller by
+    `bend`, a number or (n,), times what the squared length changes by more.
     """
     n = len(xi)
     states = np.empty_like(xi)
     sizes, lengths = (np.broadcast_to(a, n) for a in (step_size, n_leapfrog))
+    bends = np.broadcast_to(bend, n)
     moved = [gaussian_factor(e, curvature, steps) for e, steps in zip(sizes, lengths, strict=True)]
     guess = np.tile(start, (min(window, n), 1)) if ahead is None else ahead[:window]
     done = sweeps = 0
@@ -128,9 +134,12 @@ def windowed(
         for t in range(width):
             i = done + t
             step = transition(density, previous[t], xi[i], log_u[i], sizes[i], lengths[i])
-            factor = np.clip(moved[i], 0, 1) if step.accepted else 1.0
             new[t] = step.z
-            carried = factor * carried + step.z - factor * previous[t]
+            proposal = step.proposal + np.clip(moved[i], 0, 1) * (carried - previous[t])
+            change = proposal @ proposal - carried @ carried
+            known = step.proposal @ step.proposal - previous[t] @ previous[t]
+            ratio = step.log_alpha - bends[i] * (change - known)
+            carried = proposal if np.isfinite(ratio) and ratio > log_u[i] else carried
             solved[t] = carried
         wrong = np.abs(np.cumsum(new - guess, axis=0)).max(axis=1)[:-1] > tol
         committed = 1 + (int(np.argmax(wrong)) if wrong.any() else width - 1)

@@ -1,7 +1,4 @@
-"""The affine recursion s_t = a_t * s_{t-1} + b_t as one PyTensor Op.
-
-It is the only part of a sweep that runs along the chain. JAX evaluates it as an associative scan
-of logarithmic depth, Numba and NumPy as a loop; their dispatches live in ``scan_jax`` and
+"""What of a sweep runs along the chain, as PyTensor Ops; dispatches live in ``scan_jax`` and
 ``scan_numba`` and are imported by the backend that needs them.
 """
 
@@ -14,18 +11,59 @@ from pytensor.graph.op import Op
 
 from pymc_deer.typing import Tensor
 
+_NDIMS = (2, 2, 2, 1, 1, 1, 1)
 
-class AffineScan(Op):
-    """States of an elementwise affine recursion.
+
+def chain_states(
+    jacobian: Any,
+    proposals: Any,
+    previous: Any,
+    start: Any,
+    log_alpha: Any,
+    log_u: Any,
+    bend: Any,
+) -> Any:
+    """See :class:`ChainScan`. Written so that Numba compiles it too."""
+    states, state = np.empty_like(proposals), start.copy()
+    last_factor = jacobian.shape[1] - 1
+    for t in range(len(proposals)):
+        change = 0.0
+        for i in range(len(start)):
+            moved = state[i] - previous[t, i]
+            turned = jacobian[t, min(i, last_factor)] * moved
+            states[t, i] = proposals[t, i] + turned
+            change += turned * (2 * proposals[t, i] + turned) - moved * (2 * previous[t, i] + moved)
+        ratio = log_alpha[t] - bend[t] * change
+        if ratio > log_u[t] and ratio < np.inf:
+            for i in range(len(start)):
+                state[i] = states[t, i]
+        else:
+            for i in range(len(start)):
+                states[t, i] = state[i]
+    return states
+
+
+class ChainScan(Op):
+    r"""States of a chain whose transitions are known near by.
+
+    From :math:`z^-_t` transition t proposes :math:`q_t` with the log of the Metropolis ratio
+    :math:`a_t`. From a state :math:`z = z^-_t + d` it is taken to propose
+    :math:`q = q_t + J_t \odot d`, with the ratio :math:`a_t - \beta_t\,((|q|^2 - |z|^2) -
+    (|q_t|^2 - |z^-_t|^2))`: as it would be on the standard normal target, where the energy changes
+    by :math:`\beta_t` times what the squared length changes by
+    (:class:`~pymc_deer.forecast.LinearTransitions`). With :math:`\beta_t = 0` decisions are those
+    at :math:`z^-_t`.
 
     Inputs
     ------
-    a
-        Factors, shape (W, D), or (W, 1) for one factor a step.
-    b
-        Offsets, shape (W, D).
+    jacobian
+        Of proposals, shape (W, D), or (W, 1) for one factor a step.
+    proposals, previous
+        :math:`q_t` and :math:`z^-_t`, shape (W, D).
     start
         The state before the first step, shape (D,).
+    log_alpha, log_u, bend
+        :math:`a_t`, what it is compared with, and :math:`\beta_t`, shape (W,).
 
     Output
     ------
@@ -35,24 +73,35 @@ class AffineScan(Op):
     __props__ = ()
 
     def make_node(self, *inputs: Tensor) -> Apply:
-        a, b, start = map(pt.as_tensor_variable, inputs)
-        if (a.ndim, b.ndim, start.ndim) != (2, 2, 1):
-            raise TypeError(
-                f"AffineScan takes a matrix, a matrix and a vector, got {(a.ndim, b.ndim)} "
-                f"and {start.ndim} dimensions."
-            )
-        return Apply(self, [a, b, start], [b.type()])
+        variables = list(map(pt.as_tensor_variable, inputs))
+        if (ndims := tuple(v.ndim for v in variables)) != _NDIMS:
+            raise TypeError(f"ChainScan takes arrays of {_NDIMS} dimensions, got {ndims}.")
+        return Apply(self, variables, [variables[1].type()])
 
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
-        a, b, state = inputs
-        states = np.empty_like(b)
-        for t in range(len(b)):
-            state = a[t] * state + b[t]
-            states[t] = state
-        output_storage[0][0] = states
+        output_storage[0][0] = chain_states(*inputs)
 
     def infer_shape(self, node: Apply, shapes: Any) -> list[Any]:
         return [shapes[1]]
 
 
-affine_scan = AffineScan()
+chain_scan = ChainScan()
+
+
+class RunningSum(Op):
+    """Sums of the rows of a matrix up to each of them, in a loop that Numba compiles fast."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs: Tensor) -> Apply:
+        [x] = inputs
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        output_storage[0][0] = np.cumsum(inputs[0], axis=0)
+
+    def infer_shape(self, node: Apply, shapes: Any) -> list[Any]:
+        return shapes
+
+
+running_sum = RunningSum()

@@ -1,4 +1,4 @@
-"""Numba implementation of :class:`~pymc_deer.scan.AffineScan`: one pass over memory."""
+"""Numba implementations of the Ops of :mod:`pymc_deer.scan`: each one pass over memory."""
 
 import numpy as np
 from pytensor.link.numba.dispatch.basic import (
@@ -6,27 +6,23 @@ from pytensor.link.numba.dispatch.basic import (
     register_funcify_default_op_cache_key,
 )
 
-from pymc_deer.scan import AffineScan
+from pymc_deer.scan import ChainScan, RunningSum, chain_states
 
 
-@register_funcify_default_op_cache_key(AffineScan)
-def numba_funcify_affine_scan(op: AffineScan, node: object = None, **kwargs: object):
+@register_funcify_default_op_cache_key(ChainScan)
+def numba_funcify_chain_scan(op: ChainScan, node: object = None, **kwargs: object):
+    return numba_njit(chain_states), 1
+
+
+@register_funcify_default_op_cache_key(RunningSum)
+def numba_funcify_running_sum(op: RunningSum, node: object = None, **kwargs: object):
     @numba_njit
-    def affine_scan(a, b, start):
-        n_steps, size = b.shape
-        states = np.empty((n_steps, size), dtype=b.dtype)
-        state = start.copy()
-        if a.shape[1] == 1 and size > 1:
-            for t in range(n_steps):
-                factor = a[t, 0]
-                for d in range(size):
-                    state[d] = factor * state[d] + b[t, d]
-                    states[t, d] = state[d]
-        else:
-            for t in range(n_steps):
-                for d in range(size):
-                    state[d] = a[t, d] * state[d] + b[t, d]
-                    states[t, d] = state[d]
-        return states
+    def running_sum(x):
+        sums, total = np.empty_like(x), np.zeros_like(x[0])
+        for t in range(len(x)):
+            for d in range(len(total)):
+                total[d] += x[t, d]
+                sums[t, d] = total[d]
+        return sums
 
-    return affine_scan, 1
+    return running_sum, 1

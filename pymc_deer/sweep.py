@@ -8,8 +8,9 @@ A sweep over a window of W steps, from a guess S and the exact state s_0 before 
 DEER iteration of Lim et al. 2024 with a diagonal Jacobian, for MALA as in Zoltowski et al. 2025):
 
     prev_t = S_{t-1}                                        (prev_1 = s_0)
-    F_t    = f_t(prev_t)                                    one batch of W transitions
-    S'_t   = J_t * S'_{t-1} + (F_t - J_t * prev_t)          one affine scan
+    Q_t    = q_t(prev_t)                                    one batch of W proposals
+    F_t    = Q_t if it is accepted, else prev_t
+    S'_t   = Q_t + J_t * (S'_{t-1} - prev_t), or S'_{t-1}   one scan, with decisions of its own
     e_t    = |sum over j <= t of (F_j - S_j)|_inf           bounds the error of the old guess
 
 F_1 is exact, since s_0 is. If e_t <= tol along a prefix of length k - 1, then F_1..F_k are
@@ -28,6 +29,7 @@ import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 
+from pymc_deer.acceptance import accepts
 from pymc_deer.batch import Batching, BatchMap
 from pymc_deer.density import Density
 from pymc_deer.gradient_first import GradientFirst
@@ -36,7 +38,7 @@ from pymc_deer.jacobian import (
     accepted_jacobian,
     n_probes,
     preconditioned_jacobian,
-    secant_curvature,
+    secant_jacobian,
 )
 from pymc_deer.kernel import State, transition
 from pymc_deer.leapfrog import Path, Tangent
@@ -129,9 +131,10 @@ def build_sweep(
     """One Newton sweep over a window.
 
     Inputs guess S (W, D), memory (W, M), start s_0 (D,), xi (W, D), log_u (W,), probes
-    (W or 1, P, D), step_size (W,), n_leapfrog (W,), curvature (), tol (), blocking (2,), the
-    metric's arrays and params; outputs the next guess S' (W, D) and memory, states F (W, D), their
-    logp (W,) and gradient (W, D), log_alpha (W,), energy (W,) and the number of committed steps k.
+    (W or 1, P, D), step_size (W,), n_leapfrog (W,), bend (W,), curvature (), tol (), blocking (2,),
+    the metric's arrays and params; outputs the next guess S' (W, D) and memory, states F (W, D),
+    their logp (W,) and gradient (W, D), log_alpha (W,), energy (W,) and the number of committed
+    steps k. What `bend` is says :class:`~pymc_deer.scan.ChainScan`.
 
     Parameters
     ----------
@@ -152,6 +155,7 @@ def _sweep(
     log_u = pt.tensor("log_u", dtype=WIDE, shape=(width,))
     step_size = pt.tensor("step_size", dtype=dtype, shape=(width,))
     n_leapfrog = pt.tensor("n_leapfrog", dtype="int64", shape=(width,))
+    bend = pt.tensor("bend", dtype=dtype, shape=(width,))
     start = pt.tensor("start", dtype=dtype, shape=(size,))
     memory = pt.tensor("memory", dtype=dtype, shape=(width, spec.memory_size(size)))
     curvature, tol = (pt.tensor(n, dtype=dtype, shape=()) for n in ("curvature", "tol"))
@@ -170,24 +174,25 @@ def _sweep(
         mapped = [*mapped, probes]
     elif spec.rule == "exact":
         shared = [probes, *shared]
-    states, logp, dlogp, log_alpha, energy, accepted, *more = batch_map(blocking, *mapped, *shared)
+    proposals, logp, dlogp, log_alpha, energy, *more = batch_map(blocking, *mapped, *shared)
 
     next_memory = memory
     if spec.rule in ("preconditioned", "secant"):
         path = spec.path(step_size[:, None], n_leapfrog[:, None])
-        bound = curvature
         if spec.rule == "secant":
-            bound = secant_curvature(previous, more[0], memory, curvature)
-            next_memory = pt.concatenate([previous, more[0]], axis=1)
-        moved = preconditioned_jacobian(path, bound)
+            moved = secant_jacobian(previous, proposals, memory, path, curvature)
+            next_memory = pt.concatenate([previous, proposals], axis=1)
+        else:
+            moved = preconditioned_jacobian(path, curvature)
     else:
         weight = 1 if spec.rule == "exact" else spec.probes
         moved = accepted_jacobian(more[0] / weight, curvature)
-    jacobian = pt.switch(accepted[:, None], moved, pt.ones((), dtype=dtype))
-    next_guess, error = window_scan(jacobian, states, previous, guess, start)
+    states = pt.switch(accepts(log_alpha, log_u)[:, None], proposals, previous)
+    decided = log_alpha, log_u, bend
+    next_guess, error = window_scan(moved, proposals, previous, guess, start, *decided)
     step = pt.arange(states.shape[0])
     committed = 1 + pt.min(pt.switch(error <= tol, states.shape[0] - 1, step))
-    inputs = [guess, memory, start, xi, log_u, probes, step_size, n_leapfrog, curvature, tol]
+    inputs = [guess, memory, start, xi, log_u, probes, step_size, n_leapfrog, bend, curvature, tol]
     inputs += [blocking, *metric.params, *density.params]
     rows = [states, logp, dlogp, log_alpha, energy]
     return Program(inputs, [next_guess, next_memory, *rows, committed])
@@ -196,7 +201,7 @@ def _sweep(
 def _transition_map(
     density: Density, spec: SweepSpec, batching: Batching, width: int | None, threaded: bool
 ) -> BatchMap:
-    """W transitions with what the rule needs: gradients at their starts, or summed diagonals."""
+    """Proposals of W transitions, what they make of all but the states, and summed diagonals."""
     size, dtype = density.size, density.dtype
     lead = (width,) if batching == "vectorized" else ()
     if batching == "vectorized":
@@ -228,10 +233,8 @@ def _transition_map(
         shared = shared if per_state else [probes, *shared]
     path = spec.path(step_size, n_leapfrog)
     moved = transition(whitened, state, xi, log_u, path, tangent)
-    outputs = [*moved.state, moved.log_alpha, moved.energy, moved.accepted]
-    if spec.rule == "secant":
-        outputs += [state.dlogp]
-    elif directions is not None:
+    outputs = [moved.proposal, moved.state.logp, moved.state.dlogp, moved.log_alpha, moved.energy]
+    if directions is not None:
         outputs += [pt.sum(directions * moved.tangent, axis=-2)]
     return BatchMap(
         [*mapped, *shared],

@@ -181,7 +181,7 @@ class TracedSolve:
         start, constant = self.request.start.astype(dtype), self._constant
         known = np.full((n + window, size), np.nan, dtype)
         known[:window] = start
-        ahead = known_ahead(start, tape, self.request.tuning)
+        ahead, bend = known_ahead(start, tape, self.request.tuning)
         known[: min(window, len(ahead))] = ahead[:window]
         memory = np.full((n + window, solver.spec.memory_size(size)), np.nan, dtype)
         states, residuals, committed = [known], [], [0]
@@ -189,6 +189,7 @@ class TracedSolve:
             rows = slice(done, done + window)
             guess, noise = known[rows], tape.part(rows)
             arguments = (noise.xi, noise.log_u, self._probes(), noise.step_sizes, noise.n_leapfrog)
+            arguments = (*arguments, bend[rows])
             solved, memory[rows], found, *_, k = sweep(
                 guess, memory[rows], start, *arguments, *constant
             )

@@ -4,7 +4,7 @@
 
 See :mod:`pymc_deer.sweep` for the formulas. XLA makes many kernels of them for a GPU, one for every
 few levels of an associative scan, of which some compute again what others have; there are two for
-all of it in :mod:`pymc_deer.window_scan_kernel`. Other devices have the formulas as they are
+each scan in :mod:`pymc_deer.window_scan_kernel`. Other devices have the formulas as they are
 written here.
 """
 
@@ -15,8 +15,9 @@ import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 
+from pymc_deer.acceptance import accepts
 from pymc_deer.row_blocks import STATES
-from pymc_deer.scan import affine_scan
+from pymc_deer.scan import chain_scan
 from pymc_deer.typing import Tensor
 
 
@@ -29,20 +30,25 @@ class WindowScanInKernel(OpFromGraph):
 
 
 def window_scan(
-    jacobian: Tensor, states: Tensor, previous: Tensor, guess: Tensor, start: Tensor
+    jacobian: Tensor,
+    proposals: Tensor,
+    previous: Tensor,
+    guess: Tensor,
+    start: Tensor,
+    log_alpha: Tensor,
+    log_u: Tensor,
+    bend: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """The next guess, shape (W, D), and bounds on the error of `guess`, shape (W,).
 
     Parameters
     ----------
-    jacobian
-        Of each transition, shape (W, D), or (W, 1) for one of all coordinates.
-    states
-        What transitions make of `previous`, both (W, D).
-    guess, start
-        Of the states behind each transition, (W, D), and the state before the first one, (D,).
+    guess
+        Of the states behind each transition, shape (W, D).
+    jacobian, proposals, previous, start, log_alpha, log_u, bend
+        As of :class:`~pymc_deer.scan.ChainScan`.
     """
-    inputs = [jacobian, states, previous, guess, start]
+    inputs = [jacobian, proposals, previous, guess, start, log_alpha, log_u, bend]
     next_guess, error = _op(WindowScan, inputs, inline=True).make_node(*inputs).outputs
     return next_guess, error
 
@@ -52,8 +58,18 @@ def _op(kind: type[OpFromGraph], inputs: Sequence[Any], *, inline: bool) -> OpFr
     return kind(own, _formulas(*own), inline=inline)
 
 
-def _formulas(jacobian: Any, states: Any, previous: Any, guess: Any, start: Any) -> list[Tensor]:
-    solved = affine_scan(jacobian, states - jacobian * previous, start)
+def _formulas(
+    jacobian: Any,
+    proposals: Any,
+    previous: Any,
+    guess: Any,
+    start: Any,
+    log_alpha: Any,
+    log_u: Any,
+    bend: Any,
+) -> list[Tensor]:
+    solved = chain_scan(jacobian, proposals, previous, start, log_alpha, log_u, bend)
+    states = pt.switch(accepts(log_alpha, log_u)[:, None], proposals, previous)
     # A guess from which the linearisation overflowed is replaced by the plain iterate.
     finite = pt.all(pt.abs(solved) < float("inf"), axis=1, keepdims=True)
     next_guess = pt.switch(finite, solved, states)

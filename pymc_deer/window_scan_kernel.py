@@ -6,7 +6,9 @@ The window is cut into chunks of about as many steps as there are chunks. A firs
 the affine maps of each chunk and adds up its residuals; a second one goes through what the chunks
 before have left, and then along the steps of its own (Blelloch 1990, "Prefix sums and their
 applications", section 1.3). A program has a chunk and some coordinates, one or more for each thread
-of a warp, which have nothing to tell each other but the largest of what they find at each step.
+of a warp, which have nothing to tell each other but the largest of what they find at each step, or
+its sum. Decisions are found as in ``scan_jax``: all rounds but the last one ask what each step's
+ratio changes by, and the last one for states.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +20,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
+
+from pymc_deer.acceptance import accepts
+from pymc_deer.scan_jax import ROUNDS
 
 _WARP, _MOST_COLUMNS = 32, 128
 """Coordinates of a program, at least and at most."""
@@ -31,35 +36,65 @@ Rows = tuple[jax.Array, ...]
 
 
 def next_guess_and_error(
-    jacobian: jax.Array, states: jax.Array, previous: jax.Array, guess: jax.Array, start: jax.Array
+    jacobian: jax.Array,
+    proposals: jax.Array,
+    previous: jax.Array,
+    guess: jax.Array,
+    start: jax.Array,
+    log_alpha: jax.Array,
+    log_u: jax.Array,
+    bend: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """As :func:`~pymc_deer.window_scan.window_scan`."""
-    width, size = states.shape
-    length = chunk_length(width)
+    width, size = proposals.shape
+    length, dtype = chunk_length(width), proposals.dtype
     columns = min(max(_WARP, 1 << (size - 1).bit_length()), _MOST_COLUMNS)
     grid = width // length, -(-size // columns)
     steps = pl.BlockSpec((length, columns), lambda i, j: (i, j))
+    decisions = pl.BlockSpec((length, 1), lambda i, j: (i, 0))
     chunk = pl.BlockSpec((1, columns), lambda i, j: (i, j))
     chunks = pl.BlockSpec((grid[0], columns), lambda i, j: (0, j))
     state = pl.BlockSpec((1, columns), lambda i, j: (0, j))
-    largest = pl.BlockSpec((1, length), lambda i, j: (j, i))
-    of_steps = jnp.broadcast_to(jacobian, states.shape), states, previous, guess
+    of_each_step = pl.BlockSpec((1, length), lambda i, j: (j, i))
+    per_chunk = jax.ShapeDtypeStruct((grid[0], size), dtype)
+    per_step = jax.ShapeDtypeStruct((grid[1], width), dtype)
     call = partial(pl.pallas_call, grid=grid, compiler_params=_COMPILER)
     composed = call(
         partial(_compose, size=size),
-        in_specs=[steps] * 4,
+        in_specs=[*[steps] * 4, *[decisions] * 2],
         out_specs=[chunk] * 3,
-        out_shape=[jax.ShapeDtypeStruct((grid[0], size), states.dtype)] * 3,
-    )(*of_steps)
-    per_step = jax.ShapeDtypeStruct((grid[1], width), states.dtype)
-    solved, size_of_state, error = call(
+        out_shape=[per_chunk] * 3,
+    )
+    decided = call(
+        partial(_decide, size=size),
+        in_specs=[*[steps] * 3, decisions, *[chunks] * 2, state],
+        out_specs=of_each_step,
+        out_shape=per_step,
+    )
+    applied = call(
         partial(_apply, size=size),
-        in_specs=[*[steps] * 4, *[chunks] * 3, state],
-        out_specs=[steps, largest, largest],
-        out_shape=[jax.ShapeDtypeStruct(states.shape, states.dtype), per_step, per_step],
-    )(*of_steps, *composed, start[None])
-    finite = size_of_state.max(0) < jnp.inf
-    return jnp.where(finite[:, None], solved, states), error.max(0)
+        in_specs=[*[steps] * 4, *[decisions] * 2, *[chunks] * 3, state],
+        out_specs=[steps, of_each_step, of_each_step],
+        out_shape=[jax.ShapeDtypeStruct(proposals.shape, dtype), per_step, per_step],
+    )
+    maps = jnp.broadcast_to(jacobian, proposals.shape), proposals, previous
+    first = accepts(log_alpha, log_u)
+    found = first
+    for _ in range(ROUNDS - 1):
+        factors, offsets, _ = composed(*maps, guess, _column(found), _column(first))
+        changes = decided(*maps, _column(found), factors, offsets, start[None])
+        found = accepts(log_alpha - bend * changes.sum(0), log_u)
+    steps_and_guess = *maps, guess, _column(found), _column(first)
+    solved, size_of_state, error = applied(
+        *steps_and_guess, *composed(*steps_and_guess), start[None]
+    )
+    finite = (size_of_state.max(0) < jnp.inf)[:, None]
+    return jnp.where(finite, solved, jnp.where(first[:, None], proposals, previous)), error.max(0)
+
+
+def _column(decisions: jax.Array) -> jax.Array:
+    """As kernels read them: one for each row."""
+    return decisions[:, None].astype(jnp.int32)
 
 
 def chunk_length(width: int) -> int:
@@ -75,8 +110,10 @@ def _compose(*refs: Any, size: int) -> None:
 
     def advance(first: Any, rows: Sequence[Rows], carry: Rows) -> Rows:
         a, b, e = carry
-        for jacobian, here, previous, guess in rows:
-            a, b, e = a * jacobian, jacobian * (b - previous) + here, e + (here - guess)
+        for jacobian, proposal, previous, guess, accepted, accepted_first in rows:
+            moved = proposal + jacobian * (b - previous)
+            a, b = jnp.where(accepted, a * jacobian, a), jnp.where(accepted, moved, b)
+            e = e + (jnp.where(accepted_first, proposal, previous) - guess)
         return a, b, e
 
     nothing = jnp.zeros(mask.shape, factor.dtype)
@@ -86,27 +123,40 @@ def _compose(*refs: Any, size: int) -> None:
         plt.store(ref.at[_row(0)], value, mask=mask)
 
 
+def _decide(*refs: Any, size: int) -> None:
+    """What the squared lengths change by at each step of a chunk, beyond what is known of them."""
+    *of_steps, factors, offsets, start, changes = refs
+    mask = _mask(start, size)
+
+    def advance(first: Any, rows: Sequence[Rows], carry: Rows) -> Rows:
+        [state] = carry
+        found = []
+        for jacobian, proposal, previous, accepted in rows:
+            moved = state - previous
+            turned = jacobian * moved
+            change = turned * (2 * proposal + turned) - moved * (2 * previous + moved)
+            found.append(jnp.sum(change, axis=1, keepdims=True))
+            state = jnp.where(accepted, proposal + turned, state)
+        for i, change in enumerate(found):
+            plt.store(changes.at[:, _row(first + i)], change)
+        return (state,)
+
+    carry = (plt.load(start.at[_row(0)], mask=mask, other=0.0),)
+    carry = _before((factors, offsets), mask, carry)
+    _along(of_steps, of_steps[0].shape[0], mask, advance, carry)
+
+
 def _apply(*refs: Any, size: int) -> None:
     """States of a chunk, and for each step the largest of them and of the sums of residuals."""
     *of_steps, factors, offsets, totals, start, solved, largest, error = refs
     mask = _mask(start, size)
-    before = pl.program_id(0)
-
-    def pass_chunks(first: Any, rows: Sequence[Rows], carry: Rows) -> Rows:
-        state, total = carry
-        # Those that do not come before leave all as it is.
-        for i, (a, b, e) in enumerate(rows):
-            passed = first + i < before
-            state = jnp.where(passed, a * state + b, state)
-            total = jnp.where(passed, total + e, total)
-        return state, total
 
     def advance(first: Any, rows: Sequence[Rows], carry: Rows) -> Rows:
         state, total = carry
         found = []
-        for jacobian, here, previous, guess in rows:
-            state = jacobian * (state - previous) + here
-            total = total + (here - guess)
+        for jacobian, proposal, previous, guess, accepted, accepted_first in rows:
+            state = jnp.where(accepted, proposal + jacobian * (state - previous), state)
+            total = total + (jnp.where(accepted_first, proposal, previous) - guess)
             found.append((state, _largest(state), _largest(total)))
         # Behind all that is read, which is not read again.
         for i, (state_here, *both) in enumerate(found):
@@ -116,8 +166,24 @@ def _apply(*refs: Any, size: int) -> None:
         return state, total
 
     carry = plt.load(start.at[_row(0)], mask=mask, other=0.0), jnp.zeros(mask.shape, start.dtype)
-    carry = _along((factors, offsets, totals), before, mask, pass_chunks, carry)
+    carry = _before((factors, offsets, totals), mask, carry)
     _along(of_steps, of_steps[0].shape[0], mask, advance, carry)
+
+
+def _before(refs: Sequence[Any], mask: jax.Array, carry: Rows) -> Rows:
+    """What the chunks before a program's own leave of a state, and of sums if there are any."""
+    before = pl.program_id(0)
+
+    def advance(first: Any, rows: Sequence[Rows], carry: Rows) -> Rows:
+        state, *sums = carry
+        # Those that do not come before leave all as it is.
+        for i, (a, b, *totals) in enumerate(rows):
+            passed = first + i < before
+            state = jnp.where(passed, a * state + b, state)
+            sums = [jnp.where(passed, s + e, s) for s, e in zip(sums, totals, strict=True)]
+        return state, *sums
+
+    return _along(refs, before, mask, advance, carry)
 
 
 def _along(
@@ -150,10 +216,19 @@ def _row(i: Any) -> Any:
 
 
 def _loaded(refs: Sequence[Any], first: Any, count: int, mask: jax.Array) -> list[Rows]:
-    """Rows from `first` on, and the last one behind it; 0 where there are no coordinates."""
+    """Rows from `first` on, and the last one behind it; 0 where there are no coordinates.
+
+    Of decisions, which have one column, whether they are acceptances.
+    """
     last = refs[0].shape[0] - 1
     at = [jnp.minimum(first + i, last) for i in range(count)]
-    return [tuple(plt.load(ref.at[_row(i)], mask=mask, other=0.0) for ref in refs) for i in at]
+    return [tuple(_loaded_row(ref, i, mask) for ref in refs) for i in at]
+
+
+def _loaded_row(ref: Any, i: Any, mask: jax.Array) -> jax.Array:
+    if ref.shape[1] == 1:
+        return plt.load(ref.at[_row(i)]) != 0
+    return plt.load(ref.at[_row(i)], mask=mask, other=0.0)
 
 
 def _largest(values: jax.Array) -> jax.Array:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from pymc_deer.backends.trajectory import KEPT, SOLVED
+from pymc_deer.forecast import on_standard_normal
 from pymc_deer.forecast_jax import forecast
 
 
@@ -137,7 +138,8 @@ def windowed_loop(
     begins
         States before the first transition of all, (C, D).
     standardized
-        Whether states are forecast; if not, the first guess is that no chain moves.
+        Whether states are forecast, and decisions between sweeps; if not, the first guess is that
+        no chain moves, and decisions stay.
     seeds, curvature
         Seeds of the probes and bounds of the rules, (C,).
     tol, inputs
@@ -150,8 +152,15 @@ def windowed_loop(
     """
     n_chains, window = guesses.shape[:2]
     # Once for all sweeps, each of which takes a window of them.
-    noise = jax.vmap(momenta)(xi), log_u, step_sizes, n_leapfrog
-    ahead = _for_each_chain(forecast, n_chains, 5)(begins, *noise)
+    momenta_of_all = jax.vmap(momenta)(xi)
+    linear = on_standard_normal(jnp, step_sizes, n_leapfrog)
+    bend = jnp.where(standardized, linear.bend, 0)
+    noise = momenta_of_all, log_u, step_sizes, n_leapfrog, bend
+    ahead = lax.cond(
+        standardized,
+        lambda: _for_each_chain(forecast, n_chains, 6)(begins, momenta_of_all, log_u, *linear),
+        lambda: jnp.zeros_like(momenta_of_all),
+    )
     first_guess = jnp.where(standardized, ahead[:, :window], starts[:, None])
     guesses = jnp.where(n_swept == 0, first_guess, guesses)
     memory = jnp.where(n_swept == 0, jnp.nan, memory)
@@ -159,7 +168,7 @@ def windowed_loop(
     unknown = jnp.full_like(memory[0], jnp.nan)
 
     def advance_one(done, sweeps, guess, memory, start, written, tape, seed, curvature, n_swept):
-        xi, log_u, step_sizes, n_leapfrog, ahead = tape
+        xi, log_u, step_sizes, n_leapfrog, bend, ahead = tape
         key = jax.random.fold_in(jax.random.key(seed), n_swept)
         guess, memory, *rows, committed = sweep(
             guess,
@@ -170,6 +179,7 @@ def windowed_loop(
             draw_probes(key),
             lax.dynamic_slice_in_dim(step_sizes, done, window),
             lax.dynamic_slice_in_dim(n_leapfrog, done, window),
+            lax.dynamic_slice_in_dim(bend, done, window),
             curvature,
             tol,
             blocking,

@@ -79,8 +79,8 @@ def run(start, at_rest, xi, log_u, step_sizes, n_leapfrog, begin, first, last, s
 
 _WINDOWED = """
 def run(done, sweeps, guess, memory, start, xi, log_u, step_sizes, n_leapfrog, window, last_sweep,
-        ahead, probe_rng, probes, curvature, tol, blocking, stride, out_z, out_logp, out_dlogp,
-        out_log_alpha, out_energy, params):
+        ahead, bend, probe_rng, probes, curvature, tol, blocking, stride, out_z, out_logp,
+        out_dlogp, out_log_alpha, out_energy, params):
     n = len(log_u)
     while done < n and sweeps < last_sweep:
         width = min(window, n - done)
@@ -88,7 +88,8 @@ def run(done, sweeps, guess, memory, start, xi, log_u, step_sizes, n_leapfrog, w
         {draw_probes}
         guess, memory, states, logp, dlogp, log_alpha, energy, committed = sweep(
             guess[:width], memory[:width], start, xi[done:end], log_u[done:end], probes,
-            step_sizes[done:end], n_leapfrog[done:end], curvature, tol, blocking, {params}
+            step_sizes[done:end], n_leapfrog[done:end], bend[done:end], curvature, tol, blocking,
+            {params}
         )
         k = committed.item()
         for t in range(k):
@@ -184,9 +185,9 @@ class NumbaSolver(Solver):
         threaded = self._n_threads > 1 and self._is_worth_threads_of_its_own(width, inputs)
         budget, weight = self.plan.sweep_budget(n), job.noise.n_leapfrog.max()
         pace = self._paces[self.spec.rule, window, threaded]
-        ahead = known_ahead(job.start, job.noise, job.tuning, compiled_forecast())
+        ahead, bend = known_ahead(job.start, job.noise, job.tuning, compiled_forecast())
         arguments = (
-            *(ahead, job.probe_rng),
+            *(ahead, bend, job.probe_rng),
             self._probes,
             self._scalar(job.tuning.curvature),
             self._scalar(self.plan.tol),

@@ -23,7 +23,7 @@ from pymc_deer.groups import looked_up, summed_by_group
 from pymc_deer.inline_numba import function_of_graph
 from pymc_deer.inlined_composite import InlinedComposite
 from pymc_deer.matmul import MatrixProduct
-from pymc_deer.scan import affine_scan
+from pymc_deer.scan import running_sum
 from pymc_deer.short_axes import (
     inlined_gradient,
     reduced_as_it_lies,
@@ -71,15 +71,11 @@ def fast_compiling_product(fgraph: Any, node: Any) -> list[Any] | None:
 
 @node_rewriter([CumOp])
 def fast_compiling_sum(fgraph: Any, node: Any) -> list[Any] | None:
-    """Put an :class:`~pymc_deer.scan.AffineScan` in place of a running sum of rows.
-
-    A sweep has one anyway, so that it is compiled already.
-    """
+    """Put a :class:`~pymc_deer.scan.RunningSum` in place of a running sum of rows."""
     [x] = node.inputs
     if (node.op.mode, node.op.axis, x.ndim) != ("add", 0, 2) or x.type.dtype not in _FLOATS:
         return None
-    n, size = x.shape
-    return [affine_scan(pt.ones((n, 1), x.type.dtype), x, pt.zeros((size,), x.type.dtype))]
+    return [running_sum(x)]
 
 
 @node_rewriter([Alloc])

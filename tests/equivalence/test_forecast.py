@@ -100,7 +100,12 @@ def test_a_forecast_of_other_transitions_is_caught(
         from pymc_deer.forecast import known_ahead
 
         case = standard_normal(backend, "mala")
-        monkeypatch.setattr(loops, "known_ahead", lambda *job: known_ahead(*job)[::-1].copy())
+
+        def mutant(*job):
+            ahead, bend = known_ahead(*job)
+            return ahead[::-1].copy(), bend
+
+        monkeypatch.setattr(loops, "known_ahead", mutant)
     found = case.run()
-    assert found.n_sweeps > 2 * expected.n_sweeps
+    assert found.n_sweeps >= 2 * expected.n_sweeps
     np.testing.assert_allclose(found.z, expected.z, atol=1e-5)

@@ -120,10 +120,14 @@ def test_a_wrong_jacobian_costs_sweeps_and_never_states(case, monkeypatch):
 
 @pytest.mark.parametrize("rule", ["preconditioned", "secant"])
 def test_the_jacobian_of_another_number_of_steps_is_caught(hmc, monkeypatch, rule):
-    def mutant(path, curvature):
-        return jacobian.preconditioned_jacobian(path._replace(n_leapfrog=None), curvature)
+    name = f"{rule}_jacobian"
+    original = getattr(sweep, name)
 
-    monkeypatch.setattr(sweep, "preconditioned_jacobian", mutant)
+    def mutant(*arguments):
+        *seen, path, curvature = arguments
+        return original(*seen, path._replace(n_leapfrog=None), curvature)
+
+    monkeypatch.setattr(sweep, name, mutant)
     check_states(hmc, rule)
     with pytest.raises(AssertionError):
         check_sweeps(hmc, rule)
@@ -143,7 +147,7 @@ def test_a_tangent_that_stays_where_it_is_is_caught(hmc, monkeypatch):
 
 
 def test_a_secant_that_sees_no_curvature_is_caught(case, monkeypatch):
-    monkeypatch.setattr(sweep, "secant_curvature", lambda previous, *_: pt.zeros_like(previous))
+    monkeypatch.setattr(sweep, "secant_jacobian", lambda previous, *_: pt.ones_like(previous))
     with pytest.raises(AssertionError):
         check_sweeps(case, "secant")
 

@@ -84,6 +84,7 @@ def test_jax_guesses_few_decisions_wrong(most: int) -> None:
     with jax.enable_x64(True):
         for step_size, least in ((0.3, 1.0), (1.0, 0.95)):
             noise, start = noise_of(step_size, most), np.ones(SIZE)
-            found = np.asarray(jax.jit(scanned)(start, *noise))
+            transitions = on_standard_normal(np, *noise[2:])
+            found = np.asarray(jax.jit(scanned)(start, *noise[:2], *transitions))
             right = np.isclose(found, forecast_of(start, noise), atol=1e-9).all(axis=1)
             assert right.mean() >= least

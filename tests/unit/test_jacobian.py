@@ -6,41 +6,97 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_deer.jacobian import accepted_jacobian, preconditioned_jacobian, secant_curvature
+from pymc_deer.jacobian import accepted_jacobian, preconditioned_jacobian, secant_jacobian
 from pymc_deer.leapfrog import Path
 from pymc_deer.reference import gaussian_factor
 
 CURVATURES = np.array([0.1, 0.9, 1.6, 5.0])
 
 
-def seen(previous: np.ndarray, dlogp: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    names = ("previous", "dlogp", "memory")
-    inputs = [pt.matrix(name, dtype="float64") for name in names]
-    inputs[0] = pt.tensor("previous", dtype="float64", shape=(None, 4))
-    curvature = secant_curvature(*inputs, pt.constant(1.25, dtype="float64"))
-    function = pytensor.function(inputs, curvature, mode="FAST_COMPILE")
-    return np.asarray(function(previous, dlogp, memory))
+STEP_SIZE = 0.6
+N_LEAPFROG: list[int | None] = [None, 1, 2, 4]
 
 
-def test_the_secant_is_the_curvature_of_a_gaussian_within_bounds() -> None:
+def path_of(n_leapfrog: int | None) -> Path:
+    rows = pt.constant(np.full((3, 1), STEP_SIZE))
+    return Path(rows, None if n_leapfrog is None else pt.constant(np.full((3, 1), n_leapfrog)))
+
+
+def seen(
+    previous: np.ndarray,
+    proposals: np.ndarray,
+    memory: np.ndarray,
+    n_leapfrog: int | None = None,
+    curvature: float = 1.25,
+) -> np.ndarray:
+    inputs = [pt.tensor(dtype="float64", shape=(None, previous.shape[1])) for _ in range(2)]
+    inputs.append(pt.matrix(dtype="float64"))
+    bound = pt.constant(curvature, dtype="float64")
+    secant = secant_jacobian(*inputs, path_of(n_leapfrog), bound)
+    function = pytensor.function(inputs, secant, mode="FAST_COMPILE")
+    return np.asarray(function(previous, proposals, memory))
+
+
+@pytest.mark.parametrize("n_leapfrog", N_LEAPFROG)
+def test_the_secant_is_the_jacobian_of_a_gaussian_within_bounds(n_leapfrog: int | None) -> None:
+    """Of the coordinate that moves alone."""
     rng = np.random.default_rng(0)
-    before, now = rng.normal(size=(2, 3, 4))
-    memory = np.hstack([before, -CURVATURES * before])
-    expected = np.broadcast_to([0.7, 0.9, 1.6, 3.0], (3, 4))
-    assert_allclose(seen(now, -CURVATURES * now, memory), expected, rtol=1e-10)
+    before = rng.normal(size=(3, 4))
+    factors = [gaussian_factor(STEP_SIZE, c, n_leapfrog or 1) for c in CURVATURES]
+    proposals = rng.normal(size=(3, 4))
+    ends = sorted(gaussian_factor(STEP_SIZE, c, n_leapfrog or 1) for c in (0.7, 3.0))
+    # Four steps turn by pi for a curvature in between.
+    least = -1 if n_leapfrog == 4 else ends[0]
+    for i, factor in enumerate(factors):
+        moved = np.zeros((3, 4))
+        moved[:, i] = rng.normal(size=3)
+        found = seen(
+            before + moved, proposals + factor * moved, np.hstack([before, proposals]), n_leapfrog
+        )
+        expected = max(np.clip(factor, least, ends[1]), -0.4)
+        assert_allclose(found[:, i], np.full(3, expected), rtol=1e-9)
+
+
+def test_the_secant_of_one_dimension_is_exact() -> None:
+    """No other coordinate draws it to the bound."""
+    before, now = np.zeros((3, 1)), np.full((3, 1), 0.3)
+    found = seen(now, 0.7 * now, np.hstack([before, before]))
+    assert_allclose(found, np.full((3, 1), 0.7), rtol=1e-12)
+
+
+def test_a_coordinate_that_others_move_has_the_bound() -> None:
+    """What its proposal changes by says nothing of its own Jacobian."""
+    before = np.zeros((3, 4))
+    now = np.array([1.0, 1.0, 1.0, 1e-3]) * np.ones((3, 1))
+    found = seen(now, np.ones((3, 4)), np.hstack([before, before]))
+    assumed = 1 - 1.25 * STEP_SIZE**2 / 2
+    assert_allclose(found[:, 3], np.full(3, assumed), rtol=0.02)
+    assert (found[:, :3] > assumed + 0.03).all()
+
+
+def test_long_paths_may_turn_to_where_they_began() -> None:
+    """Between the ends of what curvatures are believed lie the largest Jacobian and the least."""
+    rng = np.random.default_rng(0)
+    before, proposals = rng.normal(size=(2, 3, 1))
+    memory = np.hstack([before, proposals])
+    for factor in (1.0, -0.4):
+        found = seen(before + 1, proposals + factor, memory, n_leapfrog=10)
+        assert_allclose(found, np.full((3, 1), factor), rtol=1e-9)
+    found = seen(before + 1, proposals + 1.0, memory, n_leapfrog=4)
+    assert_allclose(found, np.full((3, 1), gaussian_factor(STEP_SIZE, 3.0, 4)), rtol=1e-9)
 
 
 def test_the_bound_stands_in_where_nothing_is_seen() -> None:
     rng = np.random.default_rng(0)
-    now = rng.normal(size=(3, 4))
-    dlogp = -CURVATURES * now
+    now, proposals = rng.normal(size=(2, 3, 4))
+    assumed = np.full((3, 4), 1 - 1.25 * STEP_SIZE**2 / 2)
     unknown = np.full((3, 8), np.nan)
-    still = np.hstack([now, dlogp])
+    still = np.hstack([now, proposals])
     for memory in (unknown, still):
-        assert_allclose(seen(now, dlogp, memory), 1.25)
-    broken = np.hstack([now + 1.0, dlogp])
+        assert_allclose(seen(now, proposals, memory), assumed)
+    broken = np.hstack([now + 1.0, proposals])
     broken[:, 4:] = np.inf
-    assert_allclose(seen(now, dlogp, broken), 1.25)
+    assert_allclose(seen(now, proposals, broken), assumed)
 
 
 @pytest.mark.parametrize("n_leapfrog", [1, 2, 4, 5])

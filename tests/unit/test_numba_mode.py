@@ -27,7 +27,7 @@ from pymc_deer.density import build_density
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.inlined_composite import InlinedComposite
 from pymc_deer.matmul import MatrixProduct
-from pymc_deer.scan import AffineScan
+from pymc_deer.scan import RunningSum
 from pymc_deer.shuffle import Shuffle
 from pymc_deer.sweep import Evaluation, Kernel, SweepSpec, build_sweep
 from pymc_deer.vector_loop import VectorLoop
@@ -81,11 +81,11 @@ def test_products_of_integers_and_of_mixed_types_stay_pytensors() -> None:
         assert_allclose(found, value, rtol=1e-12)
 
 
-def test_running_sums_of_rows_are_scans() -> None:
+def test_running_sums_of_rows_are_loops() -> None:
     x, n = pt.matrix("x"), pt.lmatrix("n")
     outputs = [pt.cumsum(x, axis=0), pt.cumsum(x, axis=1), pt.cumsum(n, axis=0)]
     function = rewritten([x, n], outputs)
-    assert count(function, AffineScan) == 1
+    assert count(function, RunningSum) == 1
     assert count(function, CumOp) == 2
     counts = np.arange(12).reshape(4, 3)
     expected = [np.cumsum(X, axis=0), np.cumsum(X, axis=1), np.cumsum(counts, axis=0)]

@@ -11,9 +11,11 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import pymc_deer.scan_numba
 import pymc_deer.window_scan_jax  # noqa: F401
 from pymc_deer import window_scan_kernel
 from pymc_deer.backends.jax_mode import JAX_KERNEL_MODE, JAX_MODE
+from pymc_deer.scan_jax import ROUNDS
 from pymc_deer.window_scan import WindowScan, WindowScanInKernel, window_scan
 from pymc_deer.window_scan_kernel import chunk_length
 
@@ -29,11 +31,13 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def arguments(width: int, size: int, factors: int, dtype: str) -> list[np.ndarray]:
-    """Jacobians, states, those before, the guess, and the start."""
+    """As of a window scan. Decisions change with states: of one in four between two rounds."""
     rng = np.random.default_rng(3)
     shapes = [(width, factors), *[(width, size)] * 3, (size,)]
     jacobian, *others = (rng.normal(size=shape).astype(dtype) for shape in shapes)
-    return [np.clip(jacobian, 0, 1), *others]
+    log_alpha, log_u = rng.normal(size=width), np.log(rng.uniform(size=width))
+    bend = rng.uniform(0.02, 0.1, width).astype(dtype)
+    return [np.clip(jacobian, 0, 1), *others, log_alpha, log_u, bend]
 
 
 def compiled(values: list[np.ndarray], mode: Any) -> Any:
@@ -42,12 +46,28 @@ def compiled(values: list[np.ndarray], mode: Any) -> Any:
 
 
 def step_by_step(values: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    jacobian, states, previous, guess, state = (v.astype(float) for v in values)
-    solved = []
-    for j, here, before in zip(jacobian, states, previous, strict=True):
-        state = j * (state - before) + here
-        solved.append(state)
-    return np.array(solved), np.abs(np.cumsum(states - guess, axis=0)).max(1)
+    jacobian, proposals, previous, guess, start, *ratio = (v.astype(float) for v in values)
+    log_alpha, log_u, bend = ratio
+    first = accepted = log_alpha > log_u
+    solved = np.empty_like(proposals)
+    for _ in range(ROUNDS):
+        state, change = start, np.empty_like(log_alpha)
+        for t, there in enumerate(previous):
+            moved = proposals[t] + jacobian[t] * (state - there)
+            change[t] = moved @ moved - state @ state - proposals[t] @ proposals[t] + there @ there
+            state = moved if accepted[t] else state
+            solved[t] = state
+        accepted = log_alpha - bend * change > log_u
+    states = np.where(first[:, None], proposals, previous)
+    return solved, np.abs(np.cumsum(states - guess, axis=0)).max(1)
+
+
+def test_decisions_change_from_round_to_round() -> None:
+    """What is compared below would be the same without them."""
+    values = arguments(512, 32, 32, "float64")
+    found, _ = step_by_step(values)
+    values[-1][:] = 0
+    assert np.isclose(found, step_by_step(values)[0]).all(axis=1).mean() < 0.5
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -78,20 +98,41 @@ def test_chains_of_a_batch_find_what_each_finds_alone() -> None:
             assert_allclose(found[i], expected, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("mode", [JAX_KERNEL_MODE, JAX_MODE])
-def test_what_is_not_finite_is_replaced_from_there_on(mode: Any) -> None:
-    """States by the plain iterates, and no step from there on counts as near enough."""
+@pytest.mark.parametrize("mode", [JAX_KERNEL_MODE, JAX_MODE, "NUMBA"])
+def test_what_overflows_leaves_a_finite_guess(mode: Any) -> None:
+    """And no step from there on counts as near enough."""
     values = arguments(256, 3, 3, "float32")
-    values[0][:] = 1
+    values[0][:], values[5][:], values[7][:] = 1, 1, 0
     values[1][100:102, 1] = 3e38
     found, _ = compiled(values, mode)(*values)
     expected, _ = step_by_step(values)
     assert_allclose(found[:100], expected[:100], atol=1e-4)
-    assert_array_equal(found[101:], values[1][101:])
+    assert np.isfinite(found).all()
     values[1][100, 1] = np.nan
     _, error = compiled(values, mode)(*values)
     assert np.isfinite(error[:100]).all()
     assert not (error[100:] < np.inf).any()
+
+
+def test_states_that_are_not_finite_are_plain_iterates() -> None:
+    """Where a sum of squares in float64 does not show that they overflow."""
+    values = arguments(256, 3, 3, "float32")
+    values[0][:], values[5][:], values[7][:] = 1, 1, 0
+    values[1][100:102, 1] = 3e38
+    found, _ = compiled(values, "NUMBA")(*values)
+    assert_array_equal(found[101:], values[1][101:])
+
+
+@pytest.mark.parametrize("mode", [JAX_KERNEL_MODE, JAX_MODE])
+def test_a_ratio_that_is_no_number_stays_a_rejection(mode: Any) -> None:
+    values = arguments(256, 3, 3, "float64")
+    for i, number in enumerate((np.nan, -np.inf, np.inf)):
+        values[5][50 + 50 * i] = number
+        values[1][50 + 50 * i] = np.nan
+    found, _ = compiled(values, mode)(*values)
+    assert np.isfinite(found).all()
+    for row in (50, 100, 150):
+        assert_array_equal(found[row], found[row - 1])
 
 
 def test_windows_that_no_chunks_fill_are_left_as_formulas() -> None:
