@@ -12,11 +12,13 @@ import numpy as np
 
 from pymc_deer.backends.base import Solver
 from pymc_deer.examples import breast_cancer, correlated_logistic, eight_schools, radon
+from pymc_deer.forecast import on_standard_normal
 from tests.benchmarks.measure import Warmed, take_no_options, warm_up, write
 from tests.benchmarks.trial_rules import (
     Anderson,
     CoordinateSecant,
     Cycle,
+    DrawnSecant,
     PathCurvature,
     RankOne,
     Stochastic,
@@ -54,13 +56,15 @@ def mean_curvature(case: Warmed, step_size: float, solver: Solver) -> np.ndarray
     return (fitted + fitted.T) / 2
 
 
-def settings(mean: np.ndarray) -> list[Setting]:
+def settings(mean: np.ndarray, step_size: float) -> list[Setting]:
     """Name, rule and further arguments of all that is tried.
 
     Parameters
     ----------
     mean
         Mean whitened curvature (D, D).
+    step_size
+        Of all transitions.
     """
     own = np.maximum(1, np.diag(mean))
     values, basis = np.linalg.eigh(mean)
@@ -92,6 +96,13 @@ def settings(mean: np.ndarray) -> list[Setting]:
         ("c=1, guess accepted", lambda p: Rule(1.0), accepted),
         ("coordinate secants 0.7 to 2, guess normal", lambda p: CoordinateSecant(1.0), normal),
         ("rank one c=1, guess normal", lambda p: RankOne(1.0), normal),
+        ("drawn secants, guess normal", lambda p: DrawnSecant(1.0), normal),
+    ]
+    decided = {"bend": float(on_standard_normal(np, np.float64(step_size), 1).bend)}
+    tried += [
+        ("c=1, guess and decisions normal", lambda p: Rule(1.0), normal | decided),
+        ("rank one c=1, guess and decisions normal", lambda p: RankOne(1.0), normal | decided),
+        ("drawn secants, guess and decisions normal", lambda p: DrawnSecant(1.0), normal | decided),
     ]
     return tried
 
@@ -100,7 +111,7 @@ def measure(case: Warmed, name: str) -> list[dict[str, object]]:
     """Sweeps for every window and setting."""
     solver = sequential_solver(case, PILOT)
     step_size = step_size_for(case, TARGET, solver)
-    tried, rows = settings(mean_curvature(case, step_size, solver)), []
+    tried, rows = settings(mean_curvature(case, step_size, solver), step_size), []
     for width in WINDOWS:
         problem = Problem(case, step_size, width)
         tapes = [tape_of(case, seed, N + 2 * width) for seed in TAPES]

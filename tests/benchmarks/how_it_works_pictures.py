@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
+from pymc_deer.acceptance import accepts
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.metric import Metric
 from tests.benchmarks.measure import RESULTS, Warmed, take_no_options, warm_up
@@ -49,7 +50,8 @@ def errors(case: Warmed) -> np.ndarray:
     for sweep in range(SWEEPS):
         previous = np.vstack([case.z, guess[:-1]])
         batch = problem.batch(previous, tape, sweep)
-        factors = np.where(batch.accepted, moved, 1.0)
+        accepted = accepts(batch.log_alpha, tape.log_u)[:, None]
+        factors = np.where(accepted, moved, 1.0)
         state = case.z
         for t in range(N):
             state = batch.states[t] + factors[t] * (state - previous[t])

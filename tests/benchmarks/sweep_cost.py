@@ -14,13 +14,15 @@ import numpy as np
 import pytensor.tensor as pt
 from threadpoolctl import threadpool_limits
 
-from pymc_deer.backends import jax as jax_backend
+import pymc_deer.backends.jax  # noqa: F401
 from pymc_deer.backends import numba as numba_backend
+from pymc_deer.backends.jax_functions import compiled
 from pymc_deer.backends.jax_mode import JAX_CPU_MODE
 from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.batch import BatchMap
 from pymc_deer.density import Density, build_density
 from pymc_deer.examples import correlated_logistic
+from pymc_deer.forecast import on_standard_normal
 from pymc_deer.metric import identity_metric
 from pymc_deer.sweep import Program, SweepSpec, build_sweep
 from tests.benchmarks.measure import paired_ratio, take_no_options, write
@@ -54,7 +56,8 @@ def measure(backend: str, n: int, size: int, width: int) -> dict[str, object]:
     z = 0.05 * rng.normal(size=(width, size))
     metric = identity_metric("dense", size)
     noise = [rng.normal(size=(width, size)), np.log(rng.random(width))]
-    paths = [np.full(width, 0.05), np.ones(width, dtype=np.int64)]
+    step_sizes, lengths = np.full(width, 0.05), np.ones(width, dtype=np.int64)
+    paths = [step_sizes, lengths, on_standard_normal(np, step_sizes, lengths).bend]
     scalars = [np.asarray(v) for v in (1.5, 1e-6)]
     blocking = np.array([numba_backend._BLOCK, numba_backend.available_threads()])
     memory, probes = np.full((width, 2 * size), np.nan), np.zeros((width, 0, size))
@@ -98,7 +101,7 @@ def _numba_runner(program: Program, arguments: list[np.ndarray]) -> Callable[[],
 
 def _jax_runner(program: Program, arguments: list[np.ndarray]) -> Callable[[], object]:
     """Several in one call, as the sampler has them: each call takes its memory anew."""
-    function = jax_backend._compile(program, JAX_CPU_MODE)
+    function = compiled(program, JAX_CPU_MODE)
     states, *others = map(jnp.asarray, arguments)
 
     @jax.jit

@@ -83,6 +83,30 @@ class CoordinateSecant(Rule):
 
 
 @dataclass
+class DrawnSecant(CoordinateSecant):
+    """The same, drawn to c where other coordinates moved more.
+
+    With d and b the changes of a coordinate and of minus its gradient, and m the mean square of
+    the others' changes, c + (b - c d) d / (d^2 + m / 10).
+    """
+
+    high: float = 3.0
+
+    def curvature(self, batch: Batch) -> np.ndarray:
+        before, self.before = self.before, (batch.previous, batch.slope)
+        found = np.full_like(batch.previous, self.c)
+        if before is not None:
+            change, bend = batch.previous - before[0], before[1] - batch.slope
+            squared = change**2
+            of_all = squared.mean(axis=1, keepdims=True)
+            known = (of_all > 1e-20) & np.isfinite(bend)
+            weight = squared + 0.1 * (of_all - squared / change.shape[1])
+            drawn = self.c + (bend - self.c * change) * change / np.where(known, weight, 1)
+            found[known] = np.clip(drawn[known], self.low, self.high)
+        return found
+
+
+@dataclass
 class RankOne(PathCurvature):
     """Broyden's update of every step's Jacobian, from the change of its proposal between sweeps.
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from pymc_deer.acceptance import acceptance_rates
+from pymc_deer.acceptance import acceptance_rates, accepts
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.trajectory import Trajectory
@@ -36,8 +36,8 @@ class Batch:
         Where the transitions begin, what they propose and where they end, each (W, D).
     slope, proposal_slope
         Gradients at `previous` and at `proposal`.
-    accepted
-        Shape (W, 1).
+    log_alpha
+        Logs of the Metropolis ratios, shape (W,).
     number
         Sweeps done before this one.
     """
@@ -47,7 +47,7 @@ class Batch:
     states: np.ndarray
     slope: np.ndarray
     proposal_slope: np.ndarray
-    accepted: np.ndarray
+    log_alpha: np.ndarray
     number: int
 
 
@@ -86,9 +86,8 @@ class Problem:
         momentum = momentum + eps / 2 * proposal_slope
         kinetic_change = (momentum**2).sum(axis=1) - (xi**2).sum(axis=1)
         log_alpha = proposal_logp - logp - kinetic_change / 2
-        accepted = ((log_alpha > rows.log_u) & (log_alpha < np.inf))[:, None]
-        states = np.where(accepted, proposal, previous)
-        return Batch(previous, proposal, states, slope, proposal_slope, accepted, number)
+        states = np.where(accepts(log_alpha, rows.log_u)[:, None], proposal, previous)
+        return Batch(previous, proposal, states, slope, proposal_slope, log_alpha, number)
 
 
 def _compiled(inputs: list[Any], outputs: Any) -> Any:
@@ -141,21 +140,28 @@ def solve(
     rule: Rule,
     *,
     first_guess: FirstGuess = constant,
+    bend: float = 0.0,
     max_sweeps: int,
 ) -> int:
-    """Sweeps until n transitions are committed, or `max_sweeps`; `tape` must hold W rows more."""
+    """Sweeps until n transitions are committed, or `max_sweeps`; `tape` must hold W rows more.
+
+    Within the scan of a sweep decisions change as those of :class:`pymc_deer.scan.ChainScan` with
+    this `bend`.
+    """
     width, start, basis = problem.width, problem.case.z, rule.basis
     turn = np.eye(problem.size) if basis is None else basis
     guess = first_guess(problem, start, tape[:width])
     done = sweeps = 0
     while done < n and sweeps < max_sweeps:
         previous = np.vstack([start, guess[:-1]])
-        batch = problem.batch(previous, tape[done : done + width], sweeps)
+        rows = tape[done : done + width]
+        batch = problem.batch(previous, rows, sweeps)
         decay = np.clip(1 - rule.curvature(batch) * problem.step_size**2 / 2, 0, 1)
         decay = np.broadcast_to(decay, guess.shape)
         u, v = rule.rank_one(batch, decay) or (np.zeros_like(guess), np.zeros_like(guess))
-        turned = [a @ turn for a in (start, previous, batch.states, u, v)]
-        new = _scan(*turned, np.ascontiguousarray(decay), batch.accepted[:, 0]) @ turn.T
+        turned = [a @ turn for a in (start, previous, batch.proposal, u, v)]
+        decided = batch.log_alpha, rows.log_u, bend
+        new = _scan(*turned, np.ascontiguousarray(decay), *decided) @ turn.T
         new = np.where(np.isfinite(new).all(axis=1, keepdims=True), new, batch.states)
         wrong = ~(np.abs(np.cumsum(batch.states - guess, axis=0)).max(axis=1)[:-1] <= TOL)
         committed = 1 + (int(np.argmax(wrong)) if wrong.any() else width - 1)
@@ -170,15 +176,17 @@ def solve(
 
 
 @numba.njit
-def _scan(start, previous, states, u, v, decay, accepted):
-    """S'_t = F_t + J_t (S'_{t-1} - prev_t), with J_t = diag(decay_t) + u_t v_t^T where accepted."""
-    solved = np.empty_like(states)
+def _scan(start, previous, proposals, u, v, decay, log_alpha, log_u, bend):
+    """S'_t = Q_t + J_t (S'_{t-1} - prev_t) where accepted, with J_t = diag(decay_t) + u_t v_t^T."""
+    solved = np.empty_like(proposals)
     state = start.copy()
-    for t in range(len(states)):
-        change = state - previous[t]
-        if accepted[t]:
-            change = decay[t] * change + u[t] * np.sum(v[t] * change)
-        state = states[t] + change
+    for t in range(len(proposals)):
+        moved = state - previous[t]
+        turned = decay[t] * moved + u[t] * np.sum(v[t] * moved)
+        gained = np.sum(turned * (2 * proposals[t] + turned) - moved * (2 * previous[t] + moved))
+        ratio = log_alpha[t] - bend * gained
+        if log_u[t] < ratio < np.inf:
+            state = proposals[t] + turned
         solved[t] = state
     return solved
 
