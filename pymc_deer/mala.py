@@ -54,8 +54,8 @@ class DeerMALA(DeerStep):
         Rademacher probes of the ``stochastic`` rule.
     curvature
         Bound c on the whitened curvature that the rules assume; sweeps converge where the true one
-        is below 2 c; ``secant`` assumes it where nothing has moved yet. By default the one that
-        takes a pilot chain the fewest sweeps.
+        is below 2 c; ``secant`` assumes it where nothing has moved yet, and is drawn to it where
+        other coordinates moved more. By default the one that takes a pilot chain the fewest sweeps.
     window
         Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is 1 on a CPU, and on
         a GPU the fastest on a pilot chain, but 1 where the draws of `pymc_deer.sample` are over
