@@ -1,5 +1,6 @@
 """Windows whose first guess is the chain on the standard normal target have the same states."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -14,6 +15,7 @@ from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
+from pymc_deer.forecast import LinearTransitions, known_ahead, on_standard_normal
 from pymc_deer.metric import identity_metric
 from pymc_deer.options import BackendName
 from pymc_deer.stretch import Streams
@@ -82,30 +84,56 @@ def test_what_the_metric_believes_takes_one_sweep_a_window(
     assert case.run(standardized=False).n_sweeps > 2 * found.n_sweeps
 
 
+@pytest.fixture
+def spoiled(
+    single_threaded: None, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[BackendName, float], StandardNormal]:
+    """The case with forecasts of other transitions, and with so many times the bends."""
+
+    def jax(factor: float) -> StandardNormal:
+        from pymc_deer.backends import jax_loops
+
+        def bent(*paths: Any) -> LinearTransitions:
+            right = on_standard_normal(*paths)
+            return right._replace(bend=factor * right.bend)
+
+        right = jax_loops.forecast
+        monkeypatch.setattr(jax_loops, "forecast", lambda *noise: right(*noise)[::-1])
+        monkeypatch.setattr(jax_loops, "on_standard_normal", bent)
+        # Compiled loops have the right ones.
+        return StandardNormal("jax", "mala")
+
+    def numba(factor: float) -> StandardNormal:
+        from pymc_deer.backends import numba
+
+        def mutant(*job: Any) -> tuple[np.ndarray, np.ndarray]:
+            ahead, bend = known_ahead(*job)
+            return ahead[::-1].copy(), factor * bend
+
+        monkeypatch.setattr(numba, "known_ahead", mutant)
+        return standard_normal("numba", "mala")
+
+    return lambda backend, factor: {"jax": jax, "numba": numba}[backend](factor)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_forecast_of_other_transitions_is_caught(
-    single_threaded: None, monkeypatch: pytest.MonkeyPatch, backend: BackendName
+    spoiled: Callable[[BackendName, float], StandardNormal], backend: BackendName
 ) -> None:
     """It takes more sweeps, to the same states."""
     expected = standard_normal(backend, "mala").run()
-    if backend == "jax":
-        from pymc_deer.backends import jax_loops as loops
-        from pymc_deer.forecast_jax import forecast
-
-        # Compiled loops have the right one.
-        case = StandardNormal(backend, "mala")
-        monkeypatch.setattr(loops, "forecast", lambda *noise: forecast(*noise)[::-1])
-    else:
-        from pymc_deer.backends import numba as loops
-        from pymc_deer.forecast import known_ahead
-
-        case = standard_normal(backend, "mala")
-
-        def mutant(*job):
-            ahead, bend = known_ahead(*job)
-            return ahead[::-1].copy(), bend
-
-        monkeypatch.setattr(loops, "known_ahead", mutant)
-    found = case.run()
+    found = spoiled(backend, 1.0).run()
     assert found.n_sweeps >= 2 * expected.n_sweeps
+    np.testing.assert_allclose(found.z, expected.z, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("factor", [0.0, -1.0], ids=["that stay", "of the other sign"])
+def test_decisions_within_a_scan_are_caught(
+    spoiled: Callable[[BackendName, float], StandardNormal], backend: BackendName, factor: float
+) -> None:
+    """Where the metric is right, the second sweep of a window is the last one: with bends."""
+    expected = standard_normal(backend, "mala").run()
+    found = spoiled(backend, factor).run()
+    assert found.n_sweeps > 2 * expected.n_sweeps
     np.testing.assert_allclose(found.z, expected.z, atol=1e-5)
