@@ -172,8 +172,8 @@ def _is_made_inside(variable: Any, shape: tuple[int, int]) -> bool:
     if node is None or variable.type.shape != shape:
         return False
     if isinstance(node.op, Dot):
-        few = node.inputs[0].type.shape[1] <= _MOST_COLUMNS
-        return _fits(node) and few and not untransposed(node.inputs[0])[1]
+        few = _fits(node) and node.inputs[0].type.shape[1] <= _MOST_COLUMNS
+        return few and not untransposed(node.inputs[0])[1]
     return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, _FUNCTIONS)
 
 

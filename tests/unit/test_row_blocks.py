@@ -298,6 +298,16 @@ def test_left_as_it_is(width: int, n: int, columns: int, dtype: str) -> None:
     assert not kernels_of(pytensor.function([x, rows], product, mode=JAX_KERNEL_MODE))
 
 
+def test_directions_of_an_unknown_number_are_left_as_they_are() -> None:
+    """As those of a low-rank metric, whose products have the size of the states."""
+    along = pt.tensor("along", dtype="float32", shape=(STATES, None))
+    directions = pt.tensor("directions", dtype="float32", shape=(None, N))
+    x = pt.tensor("x", dtype="float32", shape=(STATES, N))
+    squared = pt.sum((x + pt.dot(along, directions)) ** 2, axis=1)
+    function = pytensor.function([x, along, directions], squared, mode=JAX_KERNEL_MODE)
+    assert not kernels_of(function)
+
+
 def test_a_function_that_no_kernel_has_is_left_outside() -> None:
     x, rows = pt.matrix("x", shape=(STATES, K)), pt.matrix("rows", shape=(N, K))
     product = pt.dot(pt.gammaln(pt.dot(x, rows.T)), rows)
