@@ -15,6 +15,7 @@ import numpy as np
 
 from pymc_deer.backends.request import Tuning
 from pymc_deer.leapfrog import paired_share
+from pymc_deer.scan import chain_states
 
 
 class LinearTransitions(NamedTuple):
@@ -58,38 +59,33 @@ def on_standard_normal(xp: Any, step_sizes: Any, n_leapfrog: Any) -> LinearTrans
     return LinearTransitions(*(array.astype(step_sizes.dtype) for array in found))
 
 
-def forecast(start: Any, xi: Any, log_u: Any, decay: Any, kick: Any, bend: Any) -> Any:
-    """States behind n transitions on the standard normal target, shape (n, D).
-
-    Written so that Numba compiles it too.
+def from_rest(
+    xp: Any, start: Any, xi: Any, log_u: Any, decay: Any, kick: Any, bend: Any
+) -> tuple[Any, ...]:
+    """That chain as :class:`~pymc_deer.scan.ChainScan` has it: known is what becomes of 0.
 
     Parameters
     ----------
+    xp
+        ``numpy`` or ``jax.numpy``.
     start
-        State before the first of them, shape (D,).
+        State before the first of n transitions, shape (D,).
     xi, log_u
         Their noise, (n, D) and (n,).
     decay, kick, bend
         As of :class:`LinearTransitions`.
     """
-    states, before = np.empty_like(xi), start.copy()
-    for t in range(len(xi)):
-        change = 0.0
-        for i in range(len(start)):
-            states[t, i] = decay[t] * before[i] + kick[t] * xi[t, i]
-            change += states[t, i] ** 2 - before[i] ** 2
-        if not -bend[t] * change > log_u[t]:
-            for i in range(len(start)):
-                states[t, i] = before[i]
-        before = states[t]
-    return states
+    pushes = kick[:, None] * xi
+    log_alpha = -bend * (pushes**2).sum(axis=1)
+    rest = xp.zeros(pushes.shape, pushes.dtype)
+    return decay[:, None], pushes, rest, start, log_alpha, log_u, bend
 
 
 def known_ahead(
     start: np.ndarray,
     noise: Sequence[np.ndarray],
     tuning: Tuning,
-    loop: Callable[..., np.ndarray] = forecast,
+    loop: Callable[..., np.ndarray] = chain_states,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What the chain is expected to do, shape (n, D), and the bends of its transitions, (n,).
 
@@ -102,10 +98,10 @@ def known_ahead(
     noise
         As of :class:`~pymc_deer.backends.trajectory.Noise`.
     loop
-        :func:`forecast`, or what Numba makes of it.
+        :func:`~pymc_deer.scan.chain_states`, or what Numba makes of it.
     """
     xi, log_u, *paths = noise
     if not tuning.standardized:
         return xi[:0], np.zeros_like(paths[0])
     transitions = on_standard_normal(np, *paths)
-    return loop(start, xi, log_u, *transitions), transitions.bend
+    return loop(*from_rest(np, start, xi, log_u, *transitions)), transitions.bend

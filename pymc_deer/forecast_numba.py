@@ -1,15 +1,15 @@
-"""Numba implementation of :func:`pymc_deer.forecast.forecast`: the function itself."""
+"""What Numba makes of :func:`pymc_deer.scan.chain_states`, to be called for forecasts."""
 
 import inspect
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from pymc_deer.forecast import forecast
 from pymc_deer.numba_source import compiled_source
+from pymc_deer.scan import chain_states
 
 
 @cache
-def compiled_forecast() -> Callable[..., Any]:
+def compiled_chain_states() -> Callable[..., Any]:
     """It, compiled once in a process."""
-    return compiled_source(inspect.getsource(forecast), forecast.__name__, Any=Any)
+    return compiled_source(inspect.getsource(chain_states), chain_states.__name__, Any=Any)

@@ -52,9 +52,13 @@ def preconditioned_jacobian(path: Path, curvature: Tensor) -> Tensor:
 
     Beyond the stability limit, where the path has no such form, that of the limit.
     """
+    return pt.clip(_on_gaussian(path, curvature), 0, 1)
+
+
+def _on_gaussian(path: Path, curvature: Tensor) -> Tensor:
     if path.n_leapfrog is None:
-        return pt.clip(1 - curvature * path.step_size**2 / 2, 0, 1)
-    return pt.clip(pt.cos(_angle(path, curvature)), 0, 1)
+        return 1 - curvature * path.step_size**2 / 2
+    return pt.cos(_angle(path, curvature))
 
 
 def _angle(path: Path, curvature: Tensor) -> Tensor:
@@ -99,16 +103,13 @@ def secant_jacobian(
 def _believed(path: Path, dtype: str) -> tuple[Tensor, Tensor]:
     """Least and largest Jacobian for curvatures within `_SECANT_RANGE`."""
     range_of = [pt.constant(c, dtype=dtype) for c in _SECANT_RANGE]
-    if path.n_leapfrog is None:
-        most, least = (1 - curvature * path.step_size**2 / 2 for curvature in range_of)
-    else:
-        turns = [_angle(path, curvature) / (2 * np.pi) for curvature in range_of]
-        ends = [pt.cos(2 * np.pi * turn) for turn in turns]
+    ends = [_on_gaussian(path, curvature) for curvature in range_of]
+    least, most = pt.minimum(*ends), pt.maximum(*ends)
+    if path.n_leapfrog is not None:
         # The ends, unless a whole turn lies between them, or a half one.
-        has_most = pt.lt(pt.floor(turns[0]), pt.floor(turns[1]))
-        has_least = pt.lt(pt.floor(turns[0] + 0.5), pt.floor(turns[1] + 0.5))
-        most = pt.switch(has_most, 1, pt.maximum(*ends))
-        least = pt.switch(has_least, -1, pt.minimum(*ends))
+        low, high = (_angle(path, curvature) / (2 * np.pi) for curvature in range_of)
+        most = pt.switch(pt.lt(pt.floor(low), pt.floor(high)), 1, most)
+        least = pt.switch(pt.lt(pt.floor(low + 0.5), pt.floor(high + 0.5)), -1, least)
     return pt.maximum(least, _LEAST_SECANT), pt.maximum(most, _LEAST_SECANT)
 
 

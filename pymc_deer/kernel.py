@@ -42,8 +42,6 @@ class Transition(NamedTuple):
     log_alpha
         Log of the Metropolis ratio, shape (...): minus the energy error of the path. NaN or
         infinite where the proposal's logp or gradient is.
-    accepted
-        Whether the proposal became the next state, shape (...).
     energy
         Hamiltonian where the path starts, momentum included, shape (...).
     tangent
@@ -53,7 +51,6 @@ class Transition(NamedTuple):
     state: State
     proposal: Tensor
     log_alpha: Tensor
-    accepted: Tensor
     energy: Tensor
     tangent: Tensor | None
 
@@ -87,10 +84,9 @@ def transition(
     kinetic_change = wide_sum(end.momentum * end.momentum) - kinetic
     log_alpha = end.logp - state.logp - kinetic_change / 2
 
-    accepted = accepts(log_alpha, log_u)
-    next_state = _select(accepted, State(end.z, end.logp, end.dlogp), state)
+    next_state = _select(accepts(log_alpha, log_u), State(end.z, end.logp, end.dlogp), state)
     energy = kinetic / 2 - state.logp
-    return Transition(next_state, end.z, log_alpha, accepted, energy, moved)
+    return Transition(next_state, end.z, log_alpha, energy, moved)
 
 
 def _select(accepted: Tensor, proposal: State, state: State) -> State:

@@ -32,19 +32,10 @@ def jax_funcify_chain_scan(op: ChainScan, **kwargs: object) -> Any:
     return chain_scan
 
 
-def chain_scan(
-    jacobian: jax.Array,
-    proposals: jax.Array,
-    previous: jax.Array,
-    start: jax.Array,
-    log_alpha: jax.Array,
-    log_u: jax.Array,
-    bend: jax.Array,
-) -> jax.Array:
+def chain_scan(*known: jax.Array) -> jax.Array:
     """See :class:`~pymc_deer.scan.ChainScan`; decisions are guessed to be those at `previous`."""
-    accepted = accepts(log_alpha, log_u)
-    steps = jacobian, proposals, previous
-    return chain_states(accepted, *steps, start, log_alpha, log_u, bend, rounds=ROUNDS)
+    *_, log_alpha, log_u, _ = known
+    return chain_states(accepts(log_alpha, log_u), *known, rounds=ROUNDS)
 
 
 def chain_states(

@@ -23,7 +23,7 @@ from pymc_deer.backends.request import Job, Request
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.forecast import known_ahead
-from pymc_deer.forecast_numba import compiled_forecast
+from pymc_deer.forecast_numba import compiled_chain_states
 from pymc_deer.inline_numba import inlined
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.metric import SymbolicMetric
@@ -185,7 +185,7 @@ class NumbaSolver(Solver):
         threaded = self._n_threads > 1 and self._is_worth_threads_of_its_own(width, inputs)
         budget, weight = self.plan.sweep_budget(n), job.noise.n_leapfrog.max()
         pace = self._paces[self.spec.rule, window, threaded]
-        ahead, bend = known_ahead(job.start, job.noise, job.tuning, compiled_forecast())
+        ahead, bend = known_ahead(job.start, job.noise, job.tuning, compiled_chain_states())
         arguments = (
             *(ahead, bend, job.probe_rng),
             self._probes,

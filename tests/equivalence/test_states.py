@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from pymc_deer import reference
-from pymc_deer.forecast import forecast, on_standard_normal
+from pymc_deer.forecast import from_rest, on_standard_normal
 from pymc_deer.jacobian import RULES, Rule
 from pymc_deer.options import BackendName
+from pymc_deer.scan import chain_states
 from tests.equivalence.problems import KERNELS, MODELS, Problem, problem
 from tests.support import BACKENDS, SLOW_ON_NUMBA
 
@@ -127,7 +128,7 @@ def test_window_loop_equals_the_oracle_sweep_by_sweep(
     solved = replace(case, tuning=replace(case.tuning, standardized=standardized)).run(solver, tape)
     paths = tape.step_sizes(case.tuning.step_size), tape.lengths
     linear = on_standard_normal(np, *paths)
-    ahead = forecast(case.start, tape.xi, tape.log_u, *linear)
+    ahead = chain_states(*from_rest(np, case.start, tape.xi, tape.log_u, *linear))
     states, sweeps = reference.windowed(
         case.whitened_logp_dlogp,
         case.start,

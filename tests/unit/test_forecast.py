@@ -5,9 +5,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer import reference
-from pymc_deer.forecast import forecast, on_standard_normal
-from pymc_deer.forecast_numba import compiled_forecast
+from pymc_deer.forecast import from_rest, on_standard_normal
+from pymc_deer.forecast_numba import compiled_chain_states
 from pymc_deer.noise import draw_tape
+from pymc_deer.scan import chain_states
 from tests.support import BACKENDS
 
 SIZE, N = 4, 400
@@ -24,7 +25,7 @@ def noise_of(step_size: float, most: int, seed: int = 0) -> Noise:
 
 def forecast_of(start: np.ndarray, noise: Noise) -> np.ndarray:
     xi, log_u, *paths = noise
-    return forecast(start, xi, log_u, *on_standard_normal(np, *paths))
+    return chain_states(*from_rest(np, start, xi, log_u, *on_standard_normal(np, *paths)))
 
 
 def standard_normal(z: np.ndarray) -> tuple[float, np.ndarray]:
@@ -68,7 +69,8 @@ def test_numba_has_the_same(dtype: str) -> None:
     xi, log_u, sizes, n_leapfrog = noise_of(1.2, 5)
     noise = xi.astype(dtype), log_u, sizes.astype(dtype), n_leapfrog
     start = np.ones(SIZE, dtype)
-    found = compiled_forecast()(start, *noise[:2], *on_standard_normal(np, *noise[2:]))
+    transitions = on_standard_normal(np, *noise[2:])
+    found = compiled_chain_states()(*from_rest(np, start, *noise[:2], *transitions))
     assert found.dtype == dtype
     assert_allclose(found, forecast_of(start, noise), rtol=0, atol=1e-5)
 
@@ -79,12 +81,12 @@ def test_jax_guesses_few_decisions_wrong(most: int) -> None:
     """None where steps are small, as then nearly all are accepted."""
     import jax
 
-    from pymc_deer.forecast_jax import forecast as scanned
+    from pymc_deer.forecast_jax import forecast
 
     with jax.enable_x64(True):
         for step_size, least in ((0.3, 1.0), (1.0, 0.95)):
             noise, start = noise_of(step_size, most), np.ones(SIZE)
             transitions = on_standard_normal(np, *noise[2:])
-            found = np.asarray(jax.jit(scanned)(start, *noise[:2], *transitions))
+            found = np.asarray(jax.jit(forecast)(start, *noise[:2], *transitions))
             right = np.isclose(found, forecast_of(start, noise), atol=1e-9).all(axis=1)
             assert right.mean() >= least
