@@ -18,7 +18,7 @@ def forecast(start: jax.Array, xi: jax.Array, log_u: jax.Array, *linear: jax.Arr
     start, xi, log_u, *linear
         As of :func:`~pymc_deer.forecast.from_rest`.
     """
-    # Decisions begin with acceptances: those at 0 are further from the right ones.
+    # Decisions begin with acceptances: beyond few dimensions more of those at 0 are wrong.
     every = jnp.ones(len(xi), bool)
     known = from_rest(jnp, start, xi, log_u, *linear)
     return chain_states(every, *known, rounds=_ROUNDS)
