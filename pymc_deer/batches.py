@@ -1,4 +1,4 @@
-"""The same arithmetic for a row wherever it stands: batches of one length."""
+"""Batches of one length: the same arithmetic for a row wherever it stands, and one program."""
 
 from collections.abc import Callable, Sequence
 
@@ -30,3 +30,8 @@ def in_batches(
         parts.append(function(padded))
     columns = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
     return [column[:n] for column in columns]
+
+
+def as_many[T](items: Sequence[T], n: int) -> list[T]:
+    """The items, and the first one again until there are n: a batch that is compiled for n."""
+    return [*items, *[items[0]] * (n - len(items))]

@@ -16,7 +16,7 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import REPORTED, SOLVED, Trajectory
 from pymc_deer.duplicate import duplicate
-from pymc_deer.lockstep import solved_in_lockstep
+from pymc_deer.lockstep import in_lockstep
 from pymc_deer.metric import Metric
 from pymc_deer.metric_estimate import first_metric
 from pymc_deer.mixing import BatchMeans
@@ -94,7 +94,7 @@ def begin_together(
         return solver.run_together(asked, params, 1)
 
     pairs = zip(chains, starts, strict=True)
-    solved_in_lockstep(solver, [chain.trials(start, metric) for chain, start in pairs], solve)
+    in_lockstep([chain.trials(start, metric) for chain, start in pairs], solve)
 
 
 class Chain:

@@ -3,25 +3,6 @@
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from pymc_deer.backends.base import Solver
-
-
-def solved_in_lockstep[Q, A, R](
-    solver: Solver,
-    asking: Sequence[Generator[Q, A, R]],
-    answer: Callable[[Sequence[Q]], Sequence[A]],
-) -> list[R]:
-    """As :func:`in_lockstep`, of requests that the solver answers.
-
-    Where it makes one batch of all chains, of which there is one program, `answer` is given as many
-    requests each time.
-    """
-
-    def answer_all(asked: Sequence[Q]) -> Sequence[A]:
-        return answer(as_many(asked, len(asking)))[: len(asked)]
-
-    return in_lockstep(asking, answer_all if solver.batches_chains else answer)
-
 
 def in_lockstep[Q, A, R](
     asking: Sequence[Generator[Q, A, R]], answer: Callable[[Sequence[Q]], Sequence[A]]
@@ -60,8 +41,3 @@ def in_lockstep[Q, A, R](
         found = answer(list(requests.values())) if requests else ()
         answers = dict(zip(requests, found, strict=True))
     return [results[i] for i in range(len(asking))]
-
-
-def as_many[T](items: Sequence[T], n: int) -> list[T]:
-    """The items, and the first one again until there are n: a batch that is compiled for n."""
-    return [*items, *[items[0]] * (n - len(items))]

@@ -9,7 +9,7 @@ from pymc.model import Model
 from pymc_deer.backends.base import Solver
 from pymc_deer.checks import term_logps
 from pymc_deer.density import Density, Layout, Point
-from pymc_deer.lockstep import solved_in_lockstep
+from pymc_deer.lockstep import in_lockstep
 from pymc_deer.metric import identity_metric
 from pymc_deer.status import StartError
 
@@ -82,7 +82,7 @@ def find_starts(
         _trials(model, solver.density, point, default, rng, names)
         for point, rng, names in zip(points, rngs, kept, strict=True)
     ]
-    return solved_in_lockstep(solver, trials, evaluate)
+    return in_lockstep(trials, evaluate)
 
 
 def _trials(

@@ -20,6 +20,7 @@ from pymc_deer.backends.threads import OneAtATime, Threads, available_cores, exi
 from pymc_deer.backends.trajectory import SOLVED, Buffers, Found, Noise, Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.batch import Batching
+from pymc_deer.batches import as_many
 from pymc_deer.density import Density
 from pymc_deer.duplicate import duplicate
 from pymc_deer.jacobian import Rule
@@ -278,16 +279,17 @@ class Solver(ABC):
             start = part.state_before(len(rows))
 
     def _solve_piece(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[Found]:
-        """Fill the buffers, by programs that are for as many chains; how, for each chain."""
-        n = len(jobs[0].noise.log_u)
+        """Fill the buffers; how, for each chain. Programs are for as many as the run has."""
+        n, n_together = len(jobs[0].noise.log_u), max(len(jobs), self.n_together)
+        together = as_many(jobs, n_together)
         if self.plan.window == 1:
-            self._sequential(jobs, inputs, 0)
+            self._sequential(together, inputs, 0)
             done = [(n, 0) for _ in jobs]
         else:
-            done = self._windowed(jobs, inputs)
+            done = self._windowed(together, inputs)[: len(jobs)]
             for job, (n_done, _) in zip(jobs, done, strict=True):
                 if n_done < n:
-                    self._sequential([job] * len(jobs), inputs, n_done)
+                    self._sequential(as_many([job], n_together), inputs, n_done)
         return [
             Found(job.noise.n_leapfrog, job.noise.step_sizes, n_sweeps, n - n_done)
             for job, (n_done, n_sweeps) in zip(jobs, done, strict=True)
@@ -318,14 +320,12 @@ class Solver(ABC):
         # Two transitions, so that the first call of all sees a true batch; 0 is a key as well.
         xi = np.zeros_like(self.draw_momenta(rng, 2, self.density.size))
         tape, tuning = Tape(xi, np.full(2, -np.inf)), Tuning(0.0, 1.0, metric)
-        # As many as the batches of the run have: of other numbers of chains there is no program.
-        n_more = self.n_together - len(states)
-        chains = [TapedRequest(z, tape, tuning, rng) for z in (*states, *[states[0]] * n_more)]
+        chains = [TapedRequest(z, tape, tuning, rng) for z in states]
         # The ratio is 1 but for rounding where logp is finite; where it is not, it says so.
         found = self.solve_together(chains, params, min(len(tape), self.plan.capacity))
         return [
             (float(at.logp[0]) if np.isfinite(at.log_alpha[0]) else np.nan, at.dlogp[0])
-            for at in found[: len(states)]
+            for at in found
         ]
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:

@@ -89,7 +89,8 @@ class AskedDevices:
         assert isinstance(solver, JaxSolver)
         rows: list[Any] = [p.type.shape[0] for p in solver.density.params if p.type.ndim]
         lengths = {CHAIN: n_chains, WINDOW: solver.plan.window, DATA: max(rows, default=1)}
-        return solver.on_devices(ManyDevices(self._mesh(lengths), lengths[DATA]))
+        placement = ManyDevices(self._mesh(lengths), lengths[DATA])
+        return solver.on_devices(placement).for_chains(n_chains)
 
     def chains_on_each(self, n_chains: int) -> int:
         """Of so many chains, those on one device."""

@@ -209,23 +209,32 @@ def test_windows_of_chains_in_one_batch_are_measured_together(
     monkeypatch.setattr(JaxSolver, "batches_chains", True)
     monkeypatch.setattr("pymc_deer.calibration._COMPILATION", 0.0)
     run_together, widths = JaxSolver.run_together, Counter()
+    sequential, in_batch = JaxSolver._sequential, set()
 
     def counted(solver: Solver, chains: Any, *arguments: Any) -> Any:
         widths[solver.plan.window > 1, len(chains)] += 1
         return run_together(solver, chains, *arguments)
 
+    def stepped(solver: JaxSolver, jobs: Any, *arguments: Any) -> Any:
+        in_batch.add(len(jobs))
+        return sequential(solver, jobs, *arguments)
+
     monkeypatch.setattr(JaxSolver, "run_together", counted)
+    monkeypatch.setattr(JaxSolver, "_sequential", stepped)
     with correlated_logistic(20, 2):
         step = DeerMALA(backend="jax")
         assert widths[True, 1]
         assert not widths[True, 3]
         assert "chains in one batch" not in step.calibration.reason
         widths.clear()
+        in_batch.clear()
         idata = pymc_deer.sample(
             5, tune=5, chains=3, kernel="mala", backend="jax", random_seed=1, quiet=True
         )
     assert widths[True, 3]
     assert not widths[True, 1]
+    # The pilot chain too: there is one program.
+    assert in_batch == {3}
     trials = json.loads(idata.sample_stats.attrs["deer_trials"])
     assert [trial["window"] for trial in trials][:2] == [1, 256]
 

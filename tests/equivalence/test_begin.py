@@ -48,17 +48,18 @@ def begun(solver: Solver, seeds: Sequence[int]) -> list[ChainRecord]:
 def test_chains_begin_in_one_batch_as_each_does_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the same states, with the same step sizes, in as many calls as the slowest takes."""
     sizes: list[int] = []
-    solve = JaxSolver.solve_together
+    sequential = JaxSolver._sequential
 
-    def counted(self: JaxSolver, chains: Sequence[Any], *others: Any) -> Any:
-        sizes.append(len(chains))
-        return solve(self, chains, *others)
+    def counted(self: JaxSolver, jobs: Sequence[Any], *others: Any) -> Any:
+        sizes.append(len(jobs))
+        return sequential(self, jobs, *others)
 
     monkeypatch.setattr(JaxSolver, "batches_chains", True)
-    monkeypatch.setattr(JaxSolver, "solve_together", counted)
+    monkeypatch.setattr(JaxSolver, "_sequential", counted)
     plan = WindowPlan(1, None, 1e-6, 256)
     solver = make_solver("jax", DENSITY, SweepSpec("diag", "secant", kernel="hmc"), plan)
-    together = begun(solver, range(6))
+    of_run = solver.for_chains(6)
+    together = begun(of_run, range(6))
     # Those that are over fill up the batch, of which there is one program.
     assert set(sizes) == {6}
     n_calls = len(sizes)
@@ -69,9 +70,8 @@ def test_chains_begin_in_one_batch_as_each_does_alone(monkeypatch: pytest.Monkey
     assert len({record.warmup.tuning.step_size for record in together}) > 1
     assert 2 * n_calls < len(sizes) - n_calls
     sizes.clear()
-    # A state that is looked at by itself has the run's own program.
-    of_run, point = solver.for_chains(6), np.zeros(DENSITY.size)
-    params = DENSITY.param_values({})
+    # One that is looked at by itself has the run's own program.
+    point, params = np.zeros(DENSITY.size), DENSITY.param_values({})
     found = of_run.evaluate(point, METRIC, params), solver.evaluate(point, METRIC, params)
     assert sizes == [6, 1]
     assert found[0][0] == pytest.approx(found[1][0])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from pymc_deer.batches import in_batches
+from pymc_deer.batches import as_many, in_batches
 
 
 @pytest.mark.parametrize("size", [3, 10, 40])
@@ -23,3 +23,8 @@ def test_several_results_of_any_shape() -> None:
     sums, outer = in_batches(lambda x: [x.sum(axis=1), x[:, :, None] * x[:, None]], rows, 3)
     assert sums.shape == (5,)
     assert_array_equal(outer[4], np.outer(rows[4], rows[4]))
+
+
+def test_a_batch_is_filled_up_with_its_first() -> None:
+    assert as_many([5, 6], 4) == [5, 6, 5, 5]
+    assert as_many([5, 6], 2) == [5, 6]

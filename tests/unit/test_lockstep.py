@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 
-from pymc_deer.lockstep import as_many, in_lockstep
+from pymc_deer.lockstep import in_lockstep
 
 
 def countdown(n: int) -> Generator[int, int, str]:
@@ -27,8 +27,3 @@ def test_nothing_is_asked_for_nobody() -> None:
         "over at 0",
         "over at -1",
     ]
-
-
-def test_a_batch_is_filled_up_with_its_first() -> None:
-    assert as_many([5, 6], 4) == [5, 6, 5, 5]
-    assert as_many([5, 6], 2) == [5, 6]
