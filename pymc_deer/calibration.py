@@ -29,7 +29,8 @@ WORTH_LEAVING = 1.1
 """Speed over the sequential chain from which windows are used: below it lies the clock's noise."""
 
 _COMPILATION = 10.0
-"""Seconds that windows take to compile, about: a run that takes no longer step by step has none."""
+"""Seconds that windows of a width take to compile with a rule, about. A run that takes no longer
+step by step has none, and one that takes no longer with those that are compiled has no others."""
 
 _WIDTHS = {"cpu": (16, 64, 256, 1024), "gpu": (64, 256, 1024, 4096, 16384)}
 _FIRST_WIDTH = {"cpu": 256, "gpu": 1024}
@@ -98,17 +99,14 @@ def choose_window(trials: Trials, rules: Sequence[Rule], device: str) -> Calibra
         ``cpu`` or ``gpu``.
     """
     sequential = trials.sequential
-    if trials.run_seconds < _COMPILATION:
+    if _is_short(trials, sequential):
         reason = (
-            f"Step by step the draws take {trials.run_seconds:.1f} seconds, and windows take "
-            "longer to compile."
+            f"Step by step the draws take {trials.run_seconds(sequential):.1f} seconds, and "
+            "windows take longer to compile."
         )
         return Calibration(1, rules[0], DEFAULT_CURVATURE, None, reason, (sequential,))
     widths = [w for w in _WIDTHS[device] if trials.fits(w)]
-    if device == "gpu":
-        wide = [w for w in widths if w >= _FIRST_WIDTH[device]]
-        trials.compile_together(wide, rules[0])
-    found = _search(trials, widths, rules[0], _FIRST_WIDTH[device])
+    found = _search(trials, widths, rules[0], device)
     best = min([sequential, *found], key=_time)
     if WORTH_LEAVING * best.microseconds > sequential.microseconds:
         reason = "No window was faster than the sequential chain."
@@ -133,24 +131,43 @@ def choose_curvature(
     return _calibration(best, reason, (trials.sequential, first, *others))
 
 
-def _search(trials: Trials, widths: Sequence[int], rule: Rule, first: int) -> list[Trial]:
-    """Trials from a middle width outwards, each way for as long as they get faster."""
-    middle = max((i for i, width in enumerate(widths) if width <= first), default=None)
-    if middle is None:
+def _search(trials: Trials, widths: Sequence[int], rule: Rule, device: str) -> list[Trial]:
+    """Trials from a middle width outwards, one way and then the other, until they get slower."""
+    middle = max((i for i, width in enumerate(widths) if width <= _FIRST_WIDTH[device]), default=-1)
+    if middle < 0:
         return []
-    found: list[Trial] = []
-    for path in (widths[middle:], widths[:middle][::-1]):
+    first = _tried(trials, widths[middle], rule)
+    if first is None:
+        return [Trial(widths[middle], rule, DEFAULT_CURVATURE, None, np.inf, np.inf)]
+    found, wider, narrower = [first], widths[middle + 1 :], widths[:middle][::-1]
+    if _is_short(trials, first):
+        return found
+    if device == "gpu":
+        trials.compile_together(wider, rule)
+    for path in (wider, narrower):
         for width in path:
-            break_even = trials.break_even(width, rule)
-            if break_even < _LEAST_SWEEPS and width > _SLOW_START:
-                if not found:
-                    return [Trial(width, rule, DEFAULT_CURVATURE, None, np.inf, np.inf)]
+            trial = _tried(trials, width, rule)
+            if trial is None:
                 break
-            limit = min(width, int(np.ceil(_PATIENCE * break_even)))
-            found.append(trials.run(width, rule, limit))
-            if found[-1] is not min(found, key=_time):
+            found.append(trial)
+            if trial is not min(found, key=_time):
                 break
+        if first is not min(found, key=_time):
+            break
     return found
+
+
+def _tried(trials: Trials, width: int, rule: Rule) -> Trial | None:
+    """Windows of a width; None if they take too long for any number of sweeps to pay."""
+    break_even = trials.break_even(width, rule)
+    if break_even < _LEAST_SWEEPS and width > _SLOW_START:
+        return None
+    return trials.run(width, rule, min(width, int(np.ceil(_PATIENCE * break_even))))
+
+
+def _is_short(trials: Trials, trial: Trial) -> bool:
+    """Whether a run in a trial's way is over before another program is compiled."""
+    return trials.run_seconds(trial) < _COMPILATION
 
 
 def _best_rule(
@@ -158,9 +175,8 @@ def _best_rule(
 ) -> tuple[Trial, tuple[Trial, ...]]:
     """The fastest of a trial and of the other rules, which are tried where sweeps are many."""
     others = []
-    for rule in rules:
-        if first.sweeps_per_1000 * first.window <= 2000 * _LEAST_SWEEPS:
-            break
+    few = first.sweeps_per_1000 * first.window <= 2000 * _LEAST_SWEEPS
+    for rule in () if few or _is_short(trials, first) else rules:
         try:
             others.append(trials.run(first.window, rule, first.max_sweeps))
         except BackendError:

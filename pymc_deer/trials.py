@@ -169,15 +169,14 @@ class Trials:
         return min(self._solve(self.solver, n, 1.0)[0] for _ in range(more)) / n
 
     @property
-    def run_seconds(self) -> float:
-        """Time of the run's draws step by step; infinity where their number is not known."""
-        return np.inf if self.most is None else self.most * self.sequential_seconds
-
-    @property
     def sequential(self) -> Trial:
         """The sequential chain, as a trial."""
         seconds = self.sequential_seconds
         return Trial(1, DEFAULT_RULE, DEFAULT_CURVATURE, None, 0.0, 1e6 * seconds)
+
+    def run_seconds(self, trial: Trial) -> float:
+        """Time of the run's draws in a trial's way; infinity where their number is not known."""
+        return np.inf if self.most is None else 1e-6 * self.most * trial.microseconds
 
     @cached_property
     def n_transitions(self) -> int:

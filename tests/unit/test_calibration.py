@@ -33,9 +33,9 @@ class ScriptedTrials:
         stochastic: float | None = None,
         sweeps: float = 100.0,
         memory: int = 10**9,
-        run_seconds: float = np.inf,
+        n_draws: float = np.inf,
     ) -> None:
-        self.run_seconds = run_seconds
+        self.n_draws = n_draws
         self.times, self.stochastic, self.sweeps, self.memory = times, stochastic, sweeps, memory
         self.tried: list[tuple[int, str]] = []
         self.compiled: list[int] = []
@@ -44,6 +44,9 @@ class ScriptedTrials:
     @property
     def sequential(self) -> Trial:
         return Trial(1, "preconditioned", 1.5, None, 0.0, SEQUENTIAL)
+
+    def run_seconds(self, trial: Trial) -> float:
+        return 1e-6 * self.n_draws * trial.microseconds
 
     def fits(self, window: int) -> bool:
         return window <= self.memory
@@ -86,6 +89,10 @@ def test_widths_are_no_longer_tried_once_they_get_slower() -> None:
     trials = ScriptedTrials({16: 9.0, 64: 5.0, 256: 2.0, 1024: 3.0})
     chosen(trials)
     assert [w for w, rule in trials.tried if rule == "preconditioned"] == [256, 1024, 64]
+    # Once they got faster one way, they are not tried the other way.
+    trials = ScriptedTrials({16: 9.0, 64: 5.0, 256: 2.0, 1024: 1.0})
+    chosen(trials)
+    assert [w for w, rule in trials.tried if rule == "preconditioned"] == [256, 1024]
 
 
 def test_a_gpu_goes_on_to_wider_windows() -> None:
@@ -96,12 +103,28 @@ def test_a_gpu_goes_on_to_wider_windows() -> None:
 
 def test_a_run_that_is_over_before_windows_are_compiled_has_none() -> None:
     times = {64: 3.0, 256: 1.0, 1024: 0.5, 4096: 0.2, 16384: 0.1}
-    short, long = (ScriptedTrials(times, run_seconds=seconds) for seconds in (9.0, 11.0))
+    short, long = (ScriptedTrials(times, n_draws=1e5 * seconds) for seconds in (9.0, 210.0))
     found = chosen(short, "gpu")
     assert (found.window, len(found.trials)) == (1, 1)
     assert (short.tried, short.compiled) == ([], [])
     assert "9.0 seconds" in found.reason
     assert chosen(long, "gpu").window == 16384
+
+
+def test_a_run_that_is_over_before_others_are_compiled_has_the_first_windows() -> None:
+    """Neither wider ones, nor another rule, could make up for their compilation."""
+    times = {64: 3.0, 256: 1.0, 1024: 0.5, 4096: 0.2, 16384: 0.1}
+    trials = ScriptedTrials(times, n_draws=1e5 * 190.0, stochastic=0.1, sweeps=500.0)
+    found = chosen(trials, "gpu")
+    assert (found.window, found.jacobian, len(found.trials)) == (1024, "preconditioned", 2)
+    assert (trials.tried, trials.compiled) == ([(1024, "preconditioned")], [])
+
+
+def test_a_run_that_is_over_before_another_rule_is_compiled_has_the_first() -> None:
+    for n_draws, rule in ((1e6, "preconditioned"), (1e7, "stochastic")):
+        trials = ScriptedTrials({64: 8.0}, stochastic=4.0, sweeps=500.0, n_draws=n_draws)
+        rules: Sequence[Rule] = ("preconditioned", "stochastic")
+        assert choose_curvature(cast(Any, trials), 64, rules, None).jacobian == rule
 
 
 def test_sequential_stays_where_windows_gain_less_than_the_clock_sees() -> None:
@@ -170,7 +193,7 @@ def test_nothing_is_measured_where_no_batch_could_pay() -> None:
 
 
 def test_trials_is_what_the_script_stands_for() -> None:
-    for name in ("sequential", "fits", "compile_together", "break_even", "run"):
+    for name in ("sequential", "fits", "compile_together", "break_even", "run", "run_seconds"):
         assert hasattr(Trials, name)
     assert of_chains(1).n_chains == ScriptedTrials({}).n_chains
 
@@ -282,14 +305,15 @@ def test_a_run_is_given_no_windows_wider_than_pay_for_its_length(
     assert windows == [64, 256]
     assert of_chains(1, clock, 25).n_windowed(256) == 50
     assert of_chains(1, clock).n_windowed(4096) == 4096
-    assert of_chains(1, clock, 25).run_seconds == pytest.approx(50 * 1e-4)
-    assert of_chains(1, clock).run_seconds == np.inf
+    short, unknown = of_chains(1, clock, 25), of_chains(1, clock)
+    assert short.run_seconds(short.sequential) == pytest.approx(50 * 1e-4)
+    assert unknown.run_seconds(unknown.sequential) == np.inf
 
 
 def test_a_gpus_windows_are_compiled_at_the_same_time() -> None:
     trials = ScriptedTrials({64: 3.0, 256: 1.0, 1024: 0.5, 4096: 0.2, 16384: 0.1})
     chosen(trials, "gpu")
-    assert trials.compiled == [1024, 4096, 16384]
+    assert trials.compiled == [4096, 16384]
     chosen(trials := ScriptedTrials({16: 9.0, 64: 5.0, 256: 2.0, 1024: 3.0}))
     assert trials.compiled == []
 
