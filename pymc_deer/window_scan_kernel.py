@@ -51,11 +51,11 @@ def next_guess_and_error(
     columns = min(max(_WARP, 1 << (size - 1).bit_length()), _MOST_COLUMNS)
     grid = width // length, -(-size // columns)
     steps = pl.BlockSpec((length, columns), lambda i, j: (i, j))
-    decisions = pl.BlockSpec((length, 1), lambda i, j: (i, 0))
-    chunk = pl.BlockSpec((1, columns), lambda i, j: (i, j))
+    decisions = pl.BlockSpec((length,), lambda i, j: (i,))
+    chunk = pl.BlockSpec((None, columns), lambda i, j: (i, j))
     chunks = pl.BlockSpec((grid[0], columns), lambda i, j: (0, j))
-    state = pl.BlockSpec((1, columns), lambda i, j: (0, j))
-    of_each_step = pl.BlockSpec((1, length), lambda i, j: (j, i))
+    state = pl.BlockSpec((columns,), lambda i, j: (j,))
+    of_each_step = pl.BlockSpec((None, length), lambda i, j: (j, i))
     per_chunk = jax.ShapeDtypeStruct((grid[0], size), dtype)
     per_step = jax.ShapeDtypeStruct((grid[1], width), dtype)
     call = partial(pl.pallas_call, grid=grid, compiler_params=_COMPILER)
@@ -71,30 +71,30 @@ def next_guess_and_error(
         out_specs=of_each_step,
         out_shape=per_step,
     )
+    of_each_program = pl.BlockSpec((None, None), lambda i, j: (j, i))
+    per_program = jax.ShapeDtypeStruct(grid[::-1], dtype)
     applied = call(
         partial(_apply, size=size),
         in_specs=[*[steps] * 4, *[decisions] * 2, *[chunks] * 3, state],
-        out_specs=[steps, of_each_step, of_each_step],
-        out_shape=[jax.ShapeDtypeStruct(proposals.shape, dtype), per_step, per_step],
+        out_specs=[steps, of_each_program, of_each_step],
+        out_shape=[jax.ShapeDtypeStruct(proposals.shape, dtype), per_program, per_step],
     )
     maps = jnp.broadcast_to(jacobian, proposals.shape), proposals, previous
-    first = accepts(log_alpha, log_u)
-    found = first
+    first = found = _decisions(log_alpha, log_u)
     for _ in range(ROUNDS - 1):
-        factors, offsets, _ = composed(*maps, guess, _column(found), _column(first))
-        changes = decided(*maps, _column(found), factors, offsets, start[None])
-        found = accepts(log_alpha - bend * changes.sum(0), log_u)
-    steps_and_guess = *maps, guess, _column(found), _column(first)
-    solved, size_of_state, error = applied(
-        *steps_and_guess, *composed(*steps_and_guess), start[None]
-    )
-    finite = (size_of_state.max(0) < jnp.inf)[:, None]
-    return jnp.where(finite, solved, jnp.where(first[:, None], proposals, previous)), error.max(0)
+        factors, offsets, _ = composed(*maps, guess, found, first)
+        changes = decided(*maps, found, factors, offsets, start)
+        found = _decisions(log_alpha - bend * changes.sum(0), log_u)
+    of_steps = *maps, guess, found, first
+    solved, n_finite, error = applied(*of_steps, *composed(*of_steps), start)
+    finite = (jnp.arange(length) < n_finite.min(0)[:, None]).reshape(width, 1)
+    states = jnp.where(first[:, None] != 0, proposals, previous)
+    return jnp.where(finite, solved, states), error.max(0)
 
 
-def _column(decisions: jax.Array) -> jax.Array:
-    """As kernels read them: one for each row."""
-    return decisions[:, None].astype(jnp.int32)
+def _decisions(log_alpha: jax.Array, log_u: jax.Array) -> jax.Array:
+    """As kernels read them, which have no truth values in memory."""
+    return accepts(log_alpha, log_u).astype(jnp.int32)
 
 
 def chunk_length(width: int) -> int:
@@ -120,7 +120,7 @@ def _compose(*refs: Any, size: int) -> None:
     carry = nothing + 1, nothing, nothing
     found = _along(of_steps, of_steps[0].shape[0], mask, advance, carry)
     for ref, value in zip((factor, offset, total), found, strict=True):
-        plt.store(ref.at[_row(0)], value, mask=mask)
+        plt.store(ref.at[:], value, mask=mask)
 
 
 def _decide(*refs: Any, size: int) -> None:
@@ -135,39 +135,42 @@ def _decide(*refs: Any, size: int) -> None:
             moved = state - previous
             turned = jacobian * moved
             change = turned * (2 * proposal + turned) - moved * (2 * previous + moved)
-            found.append(jnp.sum(change, axis=1, keepdims=True))
+            found.append(jnp.sum(change))
             state = jnp.where(accepted, proposal + turned, state)
         for i, change in enumerate(found):
-            plt.store(changes.at[:, _row(first + i)], change)
+            plt.store(changes.at[first + i], change)
         return (state,)
 
-    carry = (plt.load(start.at[_row(0)], mask=mask, other=0.0),)
+    carry = (plt.load(start.at[:], mask=mask, other=0.0),)
     carry = _before((factors, offsets), mask, carry)
     _along(of_steps, of_steps[0].shape[0], mask, advance, carry)
 
 
 def _apply(*refs: Any, size: int) -> None:
-    """States of a chunk, and for each step the largest of them and of the sums of residuals."""
-    *of_steps, factors, offsets, totals, start, solved, largest, error = refs
+    """States of a chunk, how many of them are finite, and the largest sum of residuals at each."""
+    *of_steps, factors, offsets, totals, start, solved, finite, error = refs
     mask = _mask(start, size)
 
     def advance(first: Any, rows: Sequence[Rows], carry: Rows) -> Rows:
-        state, total = carry
+        state, total, count = carry
         found = []
         for jacobian, proposal, previous, guess, accepted, accepted_first in rows:
             state = jnp.where(accepted, proposal + jacobian * (state - previous), state)
             total = total + (jnp.where(accepted_first, proposal, previous) - guess)
-            found.append((state, _largest(state), _largest(total)))
+            # What is not finite stays so: those that are come first.
+            count = count + jnp.where(jnp.abs(state) < jnp.inf, 1.0, 0.0).astype(count.dtype)
+            found.append((state, _largest(total)))
         # Behind all that is read, which is not read again.
-        for i, (state_here, *both) in enumerate(found):
-            plt.store(solved.at[_row(first + i)], state_here, mask=mask)
-            for ref, value in zip((largest, error), both, strict=True):
-                plt.store(ref.at[:, _row(first + i)], value)
-        return state, total
+        for i, (state_here, largest) in enumerate(found):
+            plt.store(solved.at[first + i], state_here, mask=mask)
+            plt.store(error.at[first + i], largest)
+        return state, total, count
 
-    carry = plt.load(start.at[_row(0)], mask=mask, other=0.0), jnp.zeros(mask.shape, start.dtype)
+    nothing = jnp.zeros(mask.shape, start.dtype)
+    carry = plt.load(start.at[:], mask=mask, other=0.0), nothing
     carry = _before((factors, offsets, totals), mask, carry)
-    _along(of_steps, of_steps[0].shape[0], mask, advance, carry)
+    *_, count = _along(of_steps, of_steps[0].shape[0], mask, advance, (*carry, nothing))
+    finite[...] = jnp.min(count)
 
 
 def _before(refs: Sequence[Any], mask: jax.Array, carry: Rows) -> Rows:
@@ -206,19 +209,15 @@ def _along(
 
 
 def _mask(ref: Any, size: int) -> jax.Array:
-    """Which of a program's coordinates there are, (1, columns) as all that it computes."""
-    columns = ref.shape[1]
-    return (pl.program_id(1) * columns + jnp.arange(columns) < size)[None]
-
-
-def _row(i: Any) -> Any:
-    return pl.ds(i, 1)
+    """Which of a program's coordinates there are, (columns,) as all that it computes."""
+    columns = ref.shape[0]
+    return pl.program_id(1) * columns + jnp.arange(columns) < size
 
 
 def _loaded(refs: Sequence[Any], first: Any, count: int, mask: jax.Array) -> list[Rows]:
     """Rows from `first` on, and the last one behind it; 0 where there are no coordinates.
 
-    Of decisions, which have one column, whether they are acceptances.
+    Of decisions, which have one number each, whether they are acceptances.
     """
     last = refs[0].shape[0] - 1
     at = [jnp.minimum(first + i, last) for i in range(count)]
@@ -226,12 +225,12 @@ def _loaded(refs: Sequence[Any], first: Any, count: int, mask: jax.Array) -> lis
 
 
 def _loaded_row(ref: Any, i: Any, mask: jax.Array) -> jax.Array:
-    if ref.shape[1] == 1:
-        return plt.load(ref.at[_row(i)]) != 0
-    return plt.load(ref.at[_row(i)], mask=mask, other=0.0)
+    if len(ref.shape) == 1:
+        return plt.load(ref.at[i]) != 0
+    return plt.load(ref.at[i], mask=mask, other=0.0)
 
 
 def _largest(values: jax.Array) -> jax.Array:
     """Infinity where one is not finite."""
     sizes = jnp.abs(values)
-    return jnp.max(jnp.where(sizes < jnp.inf, sizes, jnp.inf), axis=1, keepdims=True)
+    return jnp.max(jnp.where(sizes < jnp.inf, sizes, jnp.inf))
