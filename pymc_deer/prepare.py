@@ -39,6 +39,9 @@ _SMALL = 32
 """Dimension up to which it is dense for HMC too. Longer paths need whitening less, so beyond it
 a D x D product must be no more work than the gradient, by the numbers that this reads."""
 
+_FEW_CHAINS = 64
+"""Chains whose batch takes a pilot chain less time than it takes to compile a step of one."""
+
 _DEFAULT_TOL = {"float64": 1e-6, "float32": 1e-4}
 
 
@@ -150,10 +153,10 @@ def _within_memory(options: Options, solver: Solver) -> Options:
     """The options with a window that fits in memory, which the user is told of."""
     if options.window == "auto":
         return options
-    asked = options.window
-    window = affordable_window(solver, asked)
+    asked, n_chains = options.window, solver.n_together
+    window = affordable_window(solver, asked, n_chains)
     if window < asked:
-        warnings.warn(shrunk_window(asked, window), stacklevel=2)
+        warnings.warn(shrunk_window(asked, window, n_chains), stacklevel=2)
     return replace(options, window=window)
 
 
@@ -187,6 +190,8 @@ def warmed_up(options: Options, solver: Solver, model: Model, point: Point) -> P
     StartError
         If no chain can start near the model's initial point.
     """
+    if solver.n_together > _FEW_CHAINS:
+        solver = solver.for_chains(1)
     params = solver.density.param_values(point)
     start = find_start(model, solver, point, point, params, np.random.default_rng(0))
     curvature = options.curvature or DEFAULT_CURVATURE

@@ -46,6 +46,11 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
+def cannot_compile(error: Exception | None) -> BackendError:
+    """What to say of a model that PyTensor or JAX make no program of."""
+    return BackendError(f"JAX cannot compile this model ({error}). Write backend='numba'.")
+
+
 def shrunk_window(asked: int, window: int, n_chains: int = 1) -> str:
     """What to say when memory has no room for a window of so many chains at the same time."""
     whose = "" if n_chains == 1 else f" of {n_chains} chains"

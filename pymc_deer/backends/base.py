@@ -20,7 +20,6 @@ from pymc_deer.backends.threads import OneAtATime, Threads, available_cores, exi
 from pymc_deer.backends.trajectory import SOLVED, Buffers, Found, Noise, Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.batch import Batching
-from pymc_deer.batches import as_many
 from pymc_deer.density import Density
 from pymc_deer.duplicate import duplicate
 from pymc_deer.jacobian import Rule
@@ -66,7 +65,8 @@ class Solver(ABC):
     """Whether what is not asked for is given back too, since it lies in the host's memory; and
     whether what a call in windows has found is fetched while the next call runs."""
     n_together = 1
-    """Chains that are one batch, where the backend makes one of them."""
+    """Chains that are one batch, where the backend makes one of them: programs are for as many, and
+    of fewer the first one takes the places that are left."""
     _stopped: Event | None = None
     _cores: int | None = None
 
@@ -279,17 +279,16 @@ class Solver(ABC):
             start = part.state_before(len(rows))
 
     def _solve_piece(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[Found]:
-        """Fill the buffers; how, for each chain. Programs are for as many as the run has."""
-        n, n_together = len(jobs[0].noise.log_u), max(len(jobs), self.n_together)
-        together = as_many(jobs, n_together)
+        """Fill the buffers; how, for each chain."""
+        n = len(jobs[0].noise.log_u)
         if self.plan.window == 1:
-            self._sequential(together, inputs, 0)
+            self._sequential(jobs, inputs, 0)
             done = [(n, 0) for _ in jobs]
         else:
-            done = self._windowed(together, inputs)[: len(jobs)]
+            done = self._windowed(jobs, inputs)
             for job, (n_done, _) in zip(jobs, done, strict=True):
                 if n_done < n:
-                    self._sequential(as_many([job], n_together), inputs, n_done)
+                    self._sequential([job], inputs, n_done)
         return [
             Found(job.noise.n_leapfrog, job.noise.step_sizes, n_sweeps, n - n_done)
             for job, (n_done, n_sweeps) in zip(jobs, done, strict=True)

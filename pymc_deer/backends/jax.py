@@ -40,12 +40,13 @@ from pymc_deer.backends.request import Job, Request
 from pymc_deer.backends.spares import Spares
 from pymc_deer.backends.trajectory import Found, Trajectory, solved_types
 from pymc_deer.batch import BATCHINGS, Batching
+from pymc_deer.batches import as_many
 from pymc_deer.beside import Beside
 from pymc_deer.density import Density
 from pymc_deer.group_tables import summed_by_tables
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.row_blocks import for_row_blocks
-from pymc_deer.status import BackendError, ForkError
+from pymc_deer.status import ForkError, cannot_compile
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
 _RESULTS = 10
@@ -122,53 +123,55 @@ class JaxSolver(Solver):
         return super()._solve_piece(jobs, inputs)
 
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
-        noises = [job.noise.after(first) if first else job.noise for job in jobs]
-        starts = np.stack([j.buffers.state_before(first) if first else j.start for j in jobs])
+        batch = as_many(jobs, self.n_together)
+        noises = [job.noise.after(first) if first else job.noise for job in batch]
+        starts = np.stack([j.buffers.state_before(first) if first else j.start for j in batch])
         # The first row is for where the chains start.
         n, rows = len(noises[0].log_u), 1 + self.plan.capacity
-        stride = jobs[0].buffers.stride
-        keeps = stride, first % stride
+        keeps = jobs[0].buffers.stride, first % jobs[0].buffers.stride
         weight = max(noise.n_leapfrog.max() for noise in noises)
         loop = self._compiled("sequential", self._compile_sequential)
-        filled = self._take_buffers(len(jobs), rows)
-        tape = self._tapes.take((len(jobs), rows), lambda: empty_tape(noises, rows))
+        filled = self._take_buffers(len(batch), rows)
+        tape = self._tapes.take((len(batch), rows), lambda: empty_tape(noises, rows))
         # The rows behind the noise, which are not looked at, are as they were.
         fill_tape(tape, noises, 1)
         starts, *arrays = map(self.placement.of_chains, (starts, *tape))
-        for call in self._paces["sequential", len(jobs)].calls(n, weight):
+        for call in self._paces["sequential", len(batch)].calls(n, weight):
             self._check_stopped()
             filled = loop(filled, starts, *arrays, *call, *keeps, self._on_device(inputs))
             filled[0].block_until_ready()
         Results(self.placement, self.batches_chains).write_kept(filled, jobs, first)
         # Once they are read: the next stretch may begin at once, in another thread.
-        self._buffers.keep((len(jobs), rows), filled)
-        self._tapes.keep((len(jobs), rows), tape)
+        self._buffers.keep((len(batch), rows), filled)
+        self._tapes.keep((len(batch), rows), tape)
 
     def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
-        n, window, n_jobs = len(jobs[0].noise.log_u), self.plan.window, len(jobs)
+        batch = as_many(jobs, self.n_together)
+        seeds = as_many([job.probe_rng.integers(2**32) for job in jobs], self.n_together)
+        n, window, n_chains = len(jobs[0].noise.log_u), self.plan.window, len(batch)
         rows = self.plan.capacity + window
-        noises = [job.noise for job in jobs]
+        noises = [job.noise for job in batch]
         arrays = empty_tape(noises, rows)
         fill_tape(arrays, noises, 0)
         budget, weight = self.plan.sweep_budget(n), arrays[-1].max()
-        pace = self._paces[self.spec.rule, window, n_jobs]
+        pace = self._paces[self.spec.rule, window, n_chains]
         dtype, of_chains = self.density.dtype, self.placement.of_chains
         loop = self._compiled((self.spec.rule, window), self._compile_windowed)
-        filled = self._take_buffers(n_jobs, rows)
+        filled = self._take_buffers(n_chains, rows)
         arrays = tuple(map(of_chains, arrays))
-        starts = of_chains(np.stack([job.start for job in jobs]))
+        starts = of_chains(np.stack([job.start for job in batch]))
         arguments = (
             *(starts, jobs[0].tuning.standardized),
-            of_chains(np.array([job.probe_rng.integers(2**32) for job in jobs])),
-            of_chains(np.array([job.tuning.curvature for job in jobs], dtype)),
+            of_chains(np.array(seeds)),
+            of_chains(np.array([job.tuning.curvature for job in batch], dtype)),
             self._scalar(self.plan.tol),
             self._on_device(inputs),
         )
-        shapes = self._window_shapes(n_jobs)
+        shapes = self._window_shapes(n_chains)
         guesses, memory = self._windows.take(
             shapes[1], lambda: tuple(self.placement.full(s, 0.0, dtype) for s in shapes)
         )
-        counts = np.zeros(n_jobs, int), np.zeros(n_jobs, int)
+        counts = np.zeros(n_chains, int), np.zeros(n_chains, int)
         carry: Any = (*map(of_chains, counts), guesses, memory, starts)
         sweeps = 0
         while min(counts[0]) < n and sweeps < budget:
@@ -179,7 +182,7 @@ class JaxSolver(Solver):
             before, (now, *counts) = sweeps, self.placement.fetched((now, *carry[:2]))
             sweeps = int(now)
             pace.took(sweeps - before, weight)
-        n_done, n_sweeps = np.minimum(counts[0], n).tolist(), counts[1].tolist()
+        n_done, n_sweeps = (c[: len(jobs)].tolist() for c in (np.minimum(counts[0], n), counts[1]))
         self._windows.keep(shapes[1], (carry[2], carry[3]))
         write = partial(self._write_and_keep, filled, jobs, n_done)
         if self._writer is None:
@@ -187,7 +190,7 @@ class JaxSolver(Solver):
         elif set(n_done) == {n}:
             # The next piece begins there, before all is written.
             [last] = self.placement.fetched([state_at(filled[0], n - 1)])
-            for job, state in zip(jobs, last, strict=True):
+            for job, state in zip(jobs, last, strict=False):
                 job.buffers.arrays[0][-1] = state
             self._writer.do(write)
         else:
@@ -235,7 +238,7 @@ class JaxSolver(Solver):
         try:
             step, _ = self._step()
         except Exception as error:
-            raise _cannot_compile(error) from error
+            raise cannot_compile(error) from error
         return self._program(partial(sequential_loop, step, self._momenta()))
 
     def _step(self) -> tuple[Callable[..., Any], Program]:
@@ -284,7 +287,7 @@ class JaxSolver(Solver):
             self._batchings[self.spec.rule] = batching
             draw = self._draw_probes()
             return self._program(partial(windowed_loop, sweep, self._momenta(), draw))
-        raise _cannot_compile(failure) from failure
+        raise cannot_compile(failure) from failure
 
     def _program(self, loop: Callable[..., Any]) -> Callable[..., Any]:
         if not self.placement.on_cpu:
@@ -394,7 +397,3 @@ def _numbers(jobs: Sequence[Job]) -> Iterator[Any]:
     """What is each chain's own of all that its states follow from."""
     for job in jobs:
         yield from (job.start, *job.noise, job.tuning.curvature)
-
-
-def _cannot_compile(error: Exception | None) -> BackendError:
-    return BackendError(f"JAX cannot compile this model ({error}). Write backend='numba'.")

@@ -17,6 +17,8 @@ _FETCHED = 2**26
 class Results:
     """Copies what is asked for of buffers, `SOLVED` of all chains, (C, rows, ...).
 
+    The first chains are those that were asked for; there may be more.
+
     Attributes
     ----------
     placement
@@ -34,7 +36,7 @@ class Results:
         The buffers have a row for each transition of a call, and that one.
         """
         buffers, n, first = jobs[0].buffers, len(jobs[0].noise.log_u) - at, 1
-        stride, asked = buffers.stride, buffers.of_solved(filled)
+        stride, asked = buffers.stride, self._asked(filled, jobs)
         if stride > 1 and self._is_much(asked):
             kept = slice(first, first - (-(filled[0].shape[1] - 1) // stride))
             asked, first = asked_rows(asked, buffers.names, first, kept), 0
@@ -45,7 +47,7 @@ class Results:
     def write(self, filled: Sequence[jax.Array], jobs: Sequence[Job], done: Sequence[int]) -> None:
         """The rows that each chain has done."""
         buffers, n = jobs[0].buffers, len(jobs[0].noise.log_u)
-        stride, asked = buffers.stride, buffers.of_solved(filled)
+        stride, asked = buffers.stride, self._asked(filled, jobs)
         if stride > 1 and n % stride == 0 and set(done) == {n} and self._is_much(asked):
             kept = slice(stride - 1, None, stride)
             arrays = self.placement.fetched(asked_rows(asked, buffers.names, 0, kept))
@@ -55,6 +57,11 @@ class Results:
         arrays = self.placement.fetched(asked)
         for i, (job, n_done) in enumerate(zip(jobs, done, strict=True)):
             job.buffers.write(0, [array[i, :n_done] for array in arrays])
+
+    def _asked(self, filled: Sequence[jax.Array], jobs: Sequence[Job]) -> tuple[jax.Array, ...]:
+        asked = jobs[0].buffers.of_solved(filled)
+        fewer = len(jobs) < len(filled[0]) and self._is_much(asked)
+        return tuple(array[: len(jobs)] for array in asked) if fewer else asked
 
     def _is_much(self, arrays: Sequence[jax.Array]) -> bool:
         return self.picks and sum(array.nbytes for array in arrays) > _FETCHED

@@ -209,18 +209,18 @@ def test_windows_of_chains_in_one_batch_are_measured_together(
     monkeypatch.setattr(JaxSolver, "batches_chains", True)
     monkeypatch.setattr("pymc_deer.calibration._COMPILATION", 0.0)
     run_together, widths = JaxSolver.run_together, Counter()
-    sequential, in_batch = JaxSolver._sequential, set()
+    take, in_batch = JaxSolver._take_buffers, set()
 
     def counted(solver: Solver, chains: Any, *arguments: Any) -> Any:
         widths[solver.plan.window > 1, len(chains)] += 1
         return run_together(solver, chains, *arguments)
 
-    def stepped(solver: JaxSolver, jobs: Any, *arguments: Any) -> Any:
-        in_batch.add(len(jobs))
-        return sequential(solver, jobs, *arguments)
+    def taken(solver: JaxSolver, n_chains: int, rows: int) -> Any:
+        in_batch.add(n_chains)
+        return take(solver, n_chains, rows)
 
     monkeypatch.setattr(JaxSolver, "run_together", counted)
-    monkeypatch.setattr(JaxSolver, "_sequential", stepped)
+    monkeypatch.setattr(JaxSolver, "_take_buffers", taken)
     with correlated_logistic(20, 2):
         step = DeerMALA(backend="jax")
         assert widths[True, 1]
@@ -237,6 +237,14 @@ def test_windows_of_chains_in_one_batch_are_measured_together(
     assert in_batch == {3}
     trials = json.loads(idata.sample_stats.attrs["deer_trials"])
     assert [trial["window"] for trial in trials][:2] == [1, 256]
+    # But for many, whose steps would take the pilot longer than it takes to compile another.
+    in_batch.clear()
+    monkeypatch.setattr("pymc_deer.prepare._FEW_CHAINS", 2)
+    with correlated_logistic(20, 2):
+        pymc_deer.sample(
+            5, tune=5, chains=3, kernel="mala", backend="jax", random_seed=1, quiet=True
+        )
+    assert in_batch == {1, 3}
 
 
 def test_a_short_run_compiles_no_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from xarray import DataArray, DataTree
 
 import pymc_deer
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.threads import Threads
 from pymc_deer.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
@@ -689,3 +690,27 @@ def test_the_windows_of_all_chains_fit_in_memory(
         run(free, 4, store=tmp_path / "run")
     again = run(free, 4, resume=tmp_path / "run")
     np.testing.assert_array_equal(again.posterior["x"], found.posterior["x"])
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
+def test_no_windows_of_a_batch_are_tried_that_do_not_fit_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU, where one chain's would."""
+    windowed, tried = JaxSolver._windowed, set()
+
+    def run(solver: JaxSolver, *arguments: Any) -> Any:
+        tried.add(solver.plan.window)
+        return windowed(solver, *arguments)
+
+    monkeypatch.setattr(JaxSolver, "_windowed", run)
+    monkeypatch.setattr(JaxSolver, "batches_chains", True)
+    with pm.Model() as model:
+        pm.Normal("x", shape=4)
+    step = KERNELS["mala"](model=model, foreseen=UNKNOWN, backend="jax", window=1)
+    free = 4 * 256 * step.solver.bytes_per_state()
+    monkeypatch.setattr("pymc_deer.backends.base.available_memory", lambda: free)
+    with pytest.warns(UserWarning, match=r"^Windows of 256 transitions of 4 chains do not fit"):
+        found = together(model, chains=4, window=256, draws=40, tune=5)
+    assert tried == {found.sample_stats.attrs["deer_window"]}
+    assert 1 < max(tried) < 256

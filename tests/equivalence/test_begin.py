@@ -48,14 +48,14 @@ def begun(solver: Solver, seeds: Sequence[int]) -> list[ChainRecord]:
 def test_chains_begin_in_one_batch_as_each_does_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the same states, with the same step sizes, in as many calls as the slowest takes."""
     sizes: list[int] = []
-    sequential = JaxSolver._sequential
+    take = JaxSolver._take_buffers
 
-    def counted(self: JaxSolver, jobs: Sequence[Any], *others: Any) -> Any:
-        sizes.append(len(jobs))
-        return sequential(self, jobs, *others)
+    def counted(self: JaxSolver, n_chains: int, rows: int) -> Any:
+        sizes.append(n_chains)
+        return take(self, n_chains, rows)
 
     monkeypatch.setattr(JaxSolver, "batches_chains", True)
-    monkeypatch.setattr(JaxSolver, "_sequential", counted)
+    monkeypatch.setattr(JaxSolver, "_take_buffers", counted)
     plan = WindowPlan(1, None, 1e-6, 256)
     solver = make_solver("jax", DENSITY, SweepSpec("diag", "secant", kernel="hmc"), plan)
     of_run = solver.for_chains(6)

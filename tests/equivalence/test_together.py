@@ -134,7 +134,7 @@ def test_their_steps_compile_no_other_program(
     in_one_batch: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One for fewer chains would take seconds in the middle of a run."""
-    case, solver = problem("eight_schools"), compiled("jax", 64)
+    case, solver = problem("eight_schools"), compiled("jax", 64).for_chains(3)
     starved = solver.with_plan(replace(solver.plan, max_sweeps=10))
     sizes, take = [], JaxSolver._take_buffers
 
@@ -146,6 +146,25 @@ def test_their_steps_compile_no_other_program(
     found = starved.run_together(runs(case), case.params, 512)
     assert len(sizes) == 1 + sum(trajectory.n_fallback > 0 for trajectory in found) > 1
     assert set(sizes) == {3}
+
+
+@ON_JAX
+@pytest.mark.parametrize("stride", [1, 5])
+@pytest.mark.parametrize(("window", "sweeps"), [(1, None), (64, None), (64, 10)])
+def test_fewer_chains_than_a_run_has_take_their_places(
+    in_one_batch: None, window: int, sweeps: int | None, stride: int
+) -> None:
+    """Of as many there is a program; nobody sees what it finds in the places that are left."""
+    case, solver = problem("eight_schools"), compiled("jax", window)
+    solver = solver.with_plan(replace(solver.plan, max_sweeps=sweeps))
+    asked = [request._replace(stride=stride) for request in runs(case)]
+    of_run = solver.for_chains(5)
+    assert of_run.n_together == 5
+    found, expected = (each.run_together(asked, case.params, 512) for each in (of_run, solver))
+    for one, other in zip(found, expected, strict=True):
+        assert (one.n_sweeps, one.n_fallback) == (other.n_sweeps, other.n_fallback)
+        for name in SOLVED:
+            np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9)
 
 
 @pytest.mark.parametrize("stride", [5, 7])
