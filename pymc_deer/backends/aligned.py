@@ -22,20 +22,20 @@ def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return memory[first : first + n_bytes].view(dtype).reshape(shape)
 
 
-def empty_tape(noises: Sequence[Noise], rows: int) -> tuple[np.ndarray, ...]:
+def empty_tape(n_chains: int, like: Noise, rows: int) -> tuple[np.ndarray, ...]:
     """Room for the noise of all chains at full capacity, so that all calls have one shape.
 
     As it is, it accepts steps of size 0.
     """
-    shapes = ((len(noises), rows, *array.shape[1:]) for array in noises[0])
-    tape = Noise(*(aligned_zeros(s, a.dtype) for s, a in zip(shapes, noises[0], strict=True)))
+    shapes = ((n_chains, rows, *array.shape[1:]) for array in like)
+    tape = Noise(*(aligned_zeros(s, a.dtype) for s, a in zip(shapes, like, strict=True)))
     tape.log_u[:] = -np.inf
     tape.n_leapfrog[:] = 1
     return tape
 
 
 def fill_tape(tape: tuple[np.ndarray, ...], noises: Sequence[Noise], at: int) -> None:
-    """Put the noise of all chains into the arrays, from row `at` on."""
+    """Put the noise of the first chains into the arrays, from row `at` on."""
     for padded, of_chains in zip(tape, zip(*noises, strict=True), strict=True):
-        for mine, its in zip(padded, of_chains, strict=True):
+        for mine, its in zip(padded, of_chains, strict=False):
             mine[at : at + len(its)] = its

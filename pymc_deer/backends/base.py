@@ -64,9 +64,9 @@ class Solver(ABC):
     fills_all, overlaps = True, False
     """Whether what is not asked for is given back too, since it lies in the host's memory; and
     whether what a call in windows has found is fetched while the next call runs."""
-    n_together = 1
-    """Chains that are one batch, where the backend makes one of them: programs are for as many, and
-    of fewer the first one takes the places that are left."""
+    n_chains, n_together, n_in_turn = 1, 1, 1
+    """Chains of the run; those that are one batch, where the backend makes one of them: programs
+    are for as many, and of fewer the first one takes the places left; and those of one call."""
     _stopped: Event | None = None
     _cores: int | None = None
 
@@ -106,7 +106,7 @@ class Solver(ABC):
 
     def for_chains(self, n: int) -> Self:
         """The same solver for a run of so many chains."""
-        return self._changed(n_together=n if self.batches_chains else 1)
+        return self._changed(n_chains=n, n_together=n if self.batches_chains else 1)
 
     def on_cores(self, n: int | None) -> Self:
         """The same solver on so many cores, if there are as many.
@@ -247,7 +247,8 @@ class Solver(ABC):
     ) -> list[Trajectory]:
         """As :meth:`run_together`, in one thread."""
         inputs = (*self._metric_arrays(chains[0].tuning.metric), *params)
-        batches = [chains] if self.batches_chains else [[chain] for chain in chains]
+        n = len(chains) if self.batches_chains else self.n_in_turn
+        batches = [chains[i : i + n] for i in range(0, len(chains), n)]
         with self.one_blas_thread():
             return [found for some in batches for found in self._solve_batch(some, inputs, at_once)]
 

@@ -12,48 +12,33 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from pytensor.compile.mode import Mode
 
-import pymc_deer.batch_jax
-import pymc_deer.group_tables_jax
-import pymc_deer.repeat_jax
-import pymc_deer.scan_jax
-import pymc_deer.window_scan_jax  # noqa: F401
 from pymc_deer.backends.aligned import empty_tape, fill_tape
-from pymc_deer.backends.base import Solver
 from pymc_deer.backends.first_that_runs import first_that_runs
-from pymc_deer.backends.freed_memory import keep_freed_memory
-from pymc_deer.backends.jax_functions import abstract, compiled, sizes
-from pymc_deer.backends.jax_loops import (
-    momenta_of_keys,
-    sequential_loop,
-    state_at,
-    windowed_loop,
-)
-from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_KERNEL_MODE, JAX_MODE
+from pymc_deer.backends.jax_functions import abstract, sizes
+from pymc_deer.backends.jax_loops import state_at
+from pymc_deer.backends.jax_programs import JaxPrograms
 from pymc_deer.backends.jax_results import Results
 from pymc_deer.backends.pace import Pace, Unhurried
-from pymc_deer.backends.placement import ManyDevices, OneDevice
+from pymc_deer.backends.placement import ManyDevices
 from pymc_deer.backends.request import Job, Request
 from pymc_deer.backends.spares import Spares
 from pymc_deer.backends.trajectory import Found, Trajectory, solved_types
-from pymc_deer.batch import BATCHINGS, Batching
+from pymc_deer.batch import Batching
 from pymc_deer.batches import as_many
 from pymc_deer.beside import Beside
-from pymc_deer.density import Density
-from pymc_deer.group_tables import summed_by_tables
-from pymc_deer.jacobian import unit_probes
-from pymc_deer.row_blocks import for_row_blocks
-from pymc_deer.status import ForkError, cannot_compile
-from pymc_deer.sweep import Program, build_sequential, build_sweep
+from pymc_deer.status import ForkError
 
 _RESULTS = 10
 """Arrays of length D that a state of a window has among its results: of five windows, two each."""
 
+_MOST_IN_TURN = 2**19
+"""Numbers of the states of all chains that one call runs in turn, 4 MB. Larger states take longer
+than a call by itself costs."""
 
-class JaxSolver(Solver):
+
+class JaxSolver(JaxPrograms):
     """Chains on the CPU or GPU that JAX uses by default, or on :meth:`on_devices`.
 
     Raises
@@ -68,7 +53,6 @@ class JaxSolver(Solver):
     many_normals = 2**24
     sweeps_whole_windows = True
     fills_all = False
-    placement: OneDevice = OneDevice()
     _jax_process: ClassVar[int | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -125,25 +109,31 @@ class JaxSolver(Solver):
     def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
         batch = as_many(jobs, self.n_together)
         noises = [job.noise.after(first) if first else job.noise for job in batch]
-        starts = np.stack([j.buffers.state_before(first) if first else j.start for j in batch])
         # The first row is for where the chains start.
         n, rows = len(noises[0].log_u), 1 + self.plan.capacity
+        places = max(len(batch), self.n_in_turn)
+        starts = np.zeros((places, self.density.size), self.density.dtype)
+        for i, job in enumerate(batch):
+            starts[i] = job.buffers.state_before(first) if first else job.start
         keeps = jobs[0].buffers.stride, first % jobs[0].buffers.stride
-        weight = max(noise.n_leapfrog.max() for noise in noises)
+        n_in_turn = 1 if self.batches_chains else len(batch)
+        weight = n_in_turn * max(noise.n_leapfrog.max() for noise in noises)
+        pace = self._paces["sequential", len(batch) // n_in_turn]
         loop = self._compiled("sequential", self._compile_sequential)
-        filled = self._take_buffers(len(batch), rows)
-        tape = self._tapes.take((len(batch), rows), lambda: empty_tape(noises, rows))
+        filled = self._take_buffers(places, rows)
+        tape = self._tapes.take((places, rows), lambda: empty_tape(places, noises[0], rows))
         # The rows behind the noise, which are not looked at, are as they were.
         fill_tape(tape, noises, 1)
         starts, *arrays = map(self.placement.of_chains, (starts, *tape))
-        for call in self._paces["sequential", len(batch)].calls(n, weight):
+        for call in pace.calls(n, weight):
             self._check_stopped()
-            filled = loop(filled, starts, *arrays, *call, *keeps, self._on_device(inputs))
+            rest = *call, *keeps, len(batch), self._on_device(inputs)
+            filled = loop(filled, starts, *arrays, *rest)
             filled[0].block_until_ready()
         Results(self.placement, self.batches_chains).write_kept(filled, jobs, first)
         # Once they are read: the next stretch may begin at once, in another thread.
-        self._buffers.keep((len(batch), rows), filled)
-        self._tapes.keep((len(batch), rows), tape)
+        self._buffers.keep((places, rows), filled)
+        self._tapes.keep((places, rows), tape)
 
     def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         batch = as_many(jobs, self.n_together)
@@ -151,7 +141,7 @@ class JaxSolver(Solver):
         n, window, n_chains = len(jobs[0].noise.log_u), self.plan.window, len(batch)
         rows = self.plan.capacity + window
         noises = [job.noise for job in batch]
-        arrays = empty_tape(noises, rows)
+        arrays = empty_tape(n_chains, noises[0], rows)
         fill_tape(arrays, noises, 0)
         budget, weight = self.plan.sweep_budget(n), arrays[-1].max()
         pace = self._paces[self.spec.rule, window, n_chains]
@@ -207,6 +197,14 @@ class JaxSolver(Solver):
         self._buffers.keep(filled[0].shape[:2], filled)
 
     @property
+    def n_in_turn(self) -> int:
+        """As many as have small states: step by step, one after the other."""
+        if self.batches_chains or self.plan.window > 1:
+            return 1
+        most = _MOST_IN_TURN // (self.plan.capacity * self.density.size)
+        return max(1, min(self.n_chains, most))
+
+    @property
     def overlaps(self) -> bool:
         """But for devices that share chains, which have to fetch in one order."""
         return not (self.placement.on_cpu or self.placement.is_many)
@@ -234,67 +232,6 @@ class JaxSolver(Solver):
         self._windows.clear()
         self._tapes.clear()
 
-    def _compile_sequential(self) -> Callable[..., Any]:
-        try:
-            step, _ = self._step()
-        except Exception as error:
-            raise cannot_compile(error) from error
-        return self._program(partial(sequential_loop, step, self._momenta()))
-
-    def _step(self) -> tuple[Callable[..., Any], Program]:
-        """A step of one chain, and the graph that it is compiled of."""
-        density = self._density_here()
-        program = build_sequential(density, self.spec)
-        key = "step" if density is self.density else "step by tables"
-        return self._compiled(key, lambda: compiled(program, self._mode)), program
-
-    def _density_here(self) -> Density:
-        """The density in the form that suits the device."""
-        if self.placement.on_cpu or self.placement.is_many:
-            return self.density
-        return self._compiled("by tables", partial(summed_by_tables, self.density))
-
-    def _compile_windowed(self) -> Callable[..., Any]:
-        forms = [partial(self._windowed_program, *graph) for graph in self._window_graphs()]
-        return first_that_runs(forms)
-
-    def _window_graphs(self) -> list[tuple[Density, Mode]]:
-        """Densities for windows to evaluate, and how PyTensor compiles them, the fastest first."""
-        density = self._density_here()
-        graphs = [(density, self._mode)]
-        if self.placement.runs_kernels:
-            # The same for windows of all widths.
-            blocked = self._compiled("row blocks", partial(for_row_blocks, density))
-            graphs.insert(0, (blocked, JAX_KERNEL_MODE))
-        return graphs
-
-    def _windowed_program(self, density: Density, mode: Mode) -> Callable[..., Any]:
-        """The windowed loop around the first form of the batch that JAX can trace.
-
-        The vectorised graph is the faster one, but its shapes may depend on values that JAX only
-        knows when it runs (ordered and simplex transforms, imputed data); ``vmap`` of the
-        single-state graph then still works.
-        """
-        failure = None
-        for batching in BATCHINGS:
-            try:
-                program = build_sweep(density, self.spec, batching, width=self.plan.window)
-                with self.placement.windows():
-                    sweep = compiled(program, mode)
-            except Exception as error:  # noqa: BLE001 - whatever JAX raises, the other form may do
-                failure = error
-                continue
-            self._batchings[self.spec.rule] = batching
-            draw = self._draw_probes()
-            return self._program(partial(windowed_loop, sweep, self._momenta(), draw))
-        raise cannot_compile(failure) from failure
-
-    def _program(self, loop: Callable[..., Any]) -> Callable[..., Any]:
-        if not self.placement.on_cpu:
-            # What comes from another device lies in new arrays for each call.
-            keep_freed_memory()
-        return self.placement.program(loop)
-
     def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
         """See :meth:`Solver.sweep_alone`."""
         forms = [partial(self._sweep, *graph, batching) for graph in self._window_graphs()]
@@ -306,10 +243,6 @@ class JaxSolver(Solver):
                 return [np.asarray(result) for result in sweep(*arguments)]
 
         return run
-
-    def _sweep(self, density: Density, mode: Mode, batching: Batching) -> Callable[..., Any]:
-        program = build_sweep(density, self.spec, batching, width=self.plan.window)
-        return jax.jit(compiled(program, mode))
 
     def bytes_per_state(self) -> int:
         """The arrays of length D, the results of two pieces, and the density's largest ones."""
@@ -325,26 +258,6 @@ class JaxSolver(Solver):
         if not stats:
             return super().free_memory()
         return float(stats["bytes_limit"] - stats["bytes_in_use"])
-
-    @property
-    def _mode(self) -> Mode:
-        return JAX_CPU_MODE if self.placement.on_cpu else JAX_MODE
-
-    def _momenta(self) -> Callable[[jax.Array], jax.Array]:
-        """Momenta from rows of the tape, which has them or their keys."""
-        if self.spec.noise == "host":
-            return lambda xi: xi
-        return partial(momenta_of_keys, size=self.density.size, dtype=self.density.dtype)
-
-    def _draw_probes(self) -> Callable[[jax.Array], jax.Array]:
-        size, dtype = self.density.size, self.density.dtype
-        n_probes = self.spec.n_probes(size)
-        if self.spec.rule == "exact":
-            return lambda key: jnp.asarray(unit_probes(size, dtype))
-        if n_probes == 0:
-            return lambda key: jnp.zeros((self.plan.window, n_probes, size), dtype)
-        shape = (self.plan.window, n_probes, size)
-        return lambda key: jax.random.rademacher(key, shape, dtype)
 
     @contextmanager
     def _session(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pymc_deer.backends.jax
+import pymc_deer.backends.jax_programs
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.trajectory import SOLVED
@@ -85,7 +85,7 @@ def test_sweeps_that_run_out(single_threaded, backend):
 @pytest.mark.skipif("jax" not in BACKENDS, reason="the mutant is JAX's")
 @pytest.mark.parametrize("forgotten", ["guess", "memory"])
 def test_a_call_that_forgets_is_caught(single_threaded, monkeypatch, forgotten):
-    loop = pymc_deer.backends.jax.windowed_loop
+    loop = pymc_deer.backends.jax_programs.windowed_loop
 
     def forgetful(*arguments):
         *counts, guess, memory, start = loop(*arguments)
@@ -95,7 +95,7 @@ def test_a_call_that_forgets_is_caught(single_threaded, monkeypatch, forgotten):
             memory = memory * np.nan
         return *counts, guess, memory, start
 
-    monkeypatch.setattr(pymc_deer.backends.jax, "windowed_loop", forgetful)
+    monkeypatch.setattr(pymc_deer.backends.jax_programs, "windowed_loop", forgetful)
     case = problem("eight_schools")
     with pytest.raises(AssertionError):
         check_cuts(case, case.new_solver("jax", 64, "secant"))

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import pymc_deer.backends.jax
+import pymc_deer.backends.jax_programs
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.backends.jax import _MOST_IN_TURN, JaxSolver
 from pymc_deer.backends.jax_loops import asked_rows
 from pymc_deer.backends.jax_results import Results
 from pymc_deer.backends.numba import NumbaSolver
@@ -26,8 +27,10 @@ from tests.equivalence.problems import Problem, problem
 from tests.support import BACKENDS
 
 N = 150
-WAYS = [*BACKENDS, *(["jax in one batch"] if "jax" in BACKENDS else [])]
-"""JAX has chains in one batch on a GPU, and in threads, as Numba, on a CPU."""
+WAYS = [*BACKENDS, *(["in_one_batch", "in_turn"] if "jax" in BACKENDS else [])]
+"""JAX has chains in one batch on a GPU, and on a CPU in threads, as Numba, or where they are short,
+in one call, one after the other.
+"""
 ON_JAX = pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
 ON_NUMBA = pytest.mark.skipif("numba" not in BACKENDS, reason="it is about Numba")
 
@@ -48,11 +51,18 @@ def in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pymc_deer.backends.jax_results._FETCHED", 0)
 
 
+@pytest.fixture
+def in_turn(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two in each call, of runs that are not worth threads."""
+    monkeypatch.setattr("pymc_deer.backends.base._THREADS_SECONDS", np.inf)
+    monkeypatch.setattr(JaxSolver, "n_chains", 2)
+
+
 @pytest.fixture(params=WAYS)
 def backend(request: pytest.FixtureRequest) -> str:
     if request.param in BACKENDS:
         return request.param
-    request.getfixturevalue("in_one_batch")
+    request.getfixturevalue(request.param)
     return "jax"
 
 
@@ -146,6 +156,43 @@ def test_their_steps_compile_no_other_program(
     found = starved.run_together(runs(case), case.params, 512)
     assert len(sizes) == 1 + sum(trajectory.n_fallback > 0 for trajectory in found) > 1
     assert set(sizes) == {3}
+
+
+@ON_JAX
+@pytest.mark.parametrize("stride", [1, 5])
+def test_calls_of_chains_in_turn_are_cut_anywhere(
+    in_turn: None, monkeypatch: pytest.MonkeyPatch, stride: int
+) -> None:
+    """Each of them goes on where it was, to the last bit; the third has the program of two."""
+    case, solver = problem("eight_schools", "hmc"), compiled("jax", 1, "hmc")
+    asked = [request._replace(stride=stride) for request in runs(case)]
+    expected = [found for each in asked for found in solver.run_together([each], case.params, 512)]
+    done, places, took, take = [], set(), Pace.took, JaxSolver._take_buffers
+
+    def taken(solver: JaxSolver, n_chains: int, rows: int) -> Any:
+        places.add(n_chains)
+        return take(solver, n_chains, rows)
+
+    monkeypatch.setattr(JaxSolver, "_take_buffers", taken)
+    monkeypatch.setattr(Pace, "allows", lambda pace, weight: 7)
+    monkeypatch.setattr(Pace, "took", lambda pace, n, weight: done.append(n) or took(pace, n, 1))
+    found = solver.run_together(asked, case.params, 512)
+    assert done == 2 * [*(N // 7 * [7]), N % 7]
+    assert places == {2}
+    for one, other in zip(found, expected, strict=True):
+        for name in SOLVED:
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+@ON_JAX
+def test_chains_of_large_states_have_calls_of_their_own() -> None:
+    """So that not much more memory is taken than they need."""
+    solver = compiled("jax", 1).for_chains(500)
+    assert 1 < solver.n_in_turn < 500
+    rows = solver.plan.capacity * solver.density.size * solver.n_in_turn
+    assert rows <= _MOST_IN_TURN < 2 * rows
+    much = solver.with_plan(replace(solver.plan, capacity=_MOST_IN_TURN))
+    assert (much.n_in_turn, compiled("jax", 64).for_chains(4).n_in_turn) == (1, 1)
 
 
 @ON_JAX
@@ -330,14 +377,14 @@ def test_what_picks_rows_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("in_one_batch")
 def test_a_chain_that_goes_on_past_its_end_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains are over at different sweeps: what the others still do must not touch them."""
-    loop = pymc_deer.backends.jax.windowed_loop
+    loop = pymc_deer.backends.jax_programs.windowed_loop
 
     def overwriting(*arguments):
         (z, *rest), *others = loop(*arguments)
         over = arguments[5] + 64
         return (z.at[:, N - 1].set(over[:, None].astype(z.dtype)), *rest), *others
 
-    monkeypatch.setattr(pymc_deer.backends.jax, "windowed_loop", overwriting)
+    monkeypatch.setattr(pymc_deer.backends.jax_programs, "windowed_loop", overwriting)
     case = problem("eight_schools")
     with pytest.raises(AssertionError):
         check_together(case, case.new_solver("jax", 64, "secant"))

@@ -24,5 +24,5 @@ def test_jax_reads_a_tape_where_it_lies(size: int) -> None:
     """A copy, for all transitions that a call may have, can take longer than those of the call."""
     noise = Noise(np.ones((5, size)), np.ones(5), np.ones(5), np.ones(5, np.int64))
     with jax.enable_x64(True):
-        for array in empty_tape([noise, noise], 301):
+        for array in empty_tape(2, noise, 301):
             assert np.shares_memory(array, np.asarray(jax.device_put(array)))

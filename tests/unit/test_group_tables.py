@@ -149,7 +149,7 @@ def test_a_gpu_goes_by_tables_and_makes_the_same_states(
         summed.append(summed_by_tables(density))
         return summed[-1]
 
-    monkeypatch.setattr("pymc_deer.backends.jax.summed_by_tables", by_tables)
+    monkeypatch.setattr("pymc_deer.backends.jax_programs.summed_by_tables", by_tables)
     for on_cpu in (True, False):
         monkeypatch.setattr(OneDevice, "on_cpu", on_cpu)
         monkeypatch.setattr("pymc_deer.backends.placement.gpu_options", lambda: None)

@@ -1,0 +1,127 @@
+"""What the JAX backend compiles: steps, sweeps, and the loops around them."""
+
+from abc import ABC
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from pytensor.compile.mode import Mode
+
+import pymc_deer.batch_jax
+import pymc_deer.group_tables_jax
+import pymc_deer.repeat_jax
+import pymc_deer.scan_jax
+import pymc_deer.window_scan_jax  # noqa: F401
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.first_that_runs import first_that_runs
+from pymc_deer.backends.freed_memory import keep_freed_memory
+from pymc_deer.backends.jax_functions import compiled
+from pymc_deer.backends.jax_loops import (
+    momenta_of_keys,
+    sequential_loop,
+    sequential_loop_in_turn,
+    windowed_loop,
+)
+from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_KERNEL_MODE, JAX_MODE
+from pymc_deer.backends.placement import OneDevice
+from pymc_deer.batch import BATCHINGS, Batching
+from pymc_deer.density import Density
+from pymc_deer.group_tables import summed_by_tables
+from pymc_deer.jacobian import unit_probes
+from pymc_deer.row_blocks import for_row_blocks
+from pymc_deer.status import cannot_compile
+from pymc_deer.sweep import Program, build_sequential, build_sweep
+
+
+class JaxPrograms(Solver, ABC):
+    """A solver's programs for where its arrays lie."""
+
+    placement: OneDevice = OneDevice()
+
+    def _compile_sequential(self) -> Callable[..., Any]:
+        try:
+            step, _ = self._step()
+        except Exception as error:
+            raise cannot_compile(error) from error
+        loop = sequential_loop if self.batches_chains else sequential_loop_in_turn
+        return self._program(partial(loop, step, self._momenta()))
+
+    def _step(self) -> tuple[Callable[..., Any], Program]:
+        """A step of one chain, and the graph that it is compiled of."""
+        density = self._density_here()
+        program = build_sequential(density, self.spec)
+        key = "step" if density is self.density else "step by tables"
+        return self._compiled(key, lambda: compiled(program, self._mode)), program
+
+    def _density_here(self) -> Density:
+        """The density in the form that suits the device."""
+        if self.placement.on_cpu or self.placement.is_many:
+            return self.density
+        return self._compiled("by tables", partial(summed_by_tables, self.density))
+
+    def _compile_windowed(self) -> Callable[..., Any]:
+        forms = [partial(self._windowed_program, *graph) for graph in self._window_graphs()]
+        return first_that_runs(forms)
+
+    def _window_graphs(self) -> list[tuple[Density, Mode]]:
+        """Densities for windows to evaluate, and how PyTensor compiles them, the fastest first."""
+        density = self._density_here()
+        graphs = [(density, self._mode)]
+        if self.placement.runs_kernels:
+            # The same for windows of all widths.
+            blocked = self._compiled("row blocks", partial(for_row_blocks, density))
+            graphs.insert(0, (blocked, JAX_KERNEL_MODE))
+        return graphs
+
+    def _windowed_program(self, density: Density, mode: Mode) -> Callable[..., Any]:
+        """The windowed loop around the first form of the batch that JAX can trace.
+
+        The vectorised graph is the faster one, but its shapes may depend on values that JAX only
+        knows when it runs (ordered and simplex transforms, imputed data); ``vmap`` of the
+        single-state graph then still works.
+        """
+        failure = None
+        for batching in BATCHINGS:
+            try:
+                program = build_sweep(density, self.spec, batching, width=self.plan.window)
+                with self.placement.windows():
+                    sweep = compiled(program, mode)
+            except Exception as error:  # noqa: BLE001 - whatever JAX raises, the other form may do
+                failure = error
+                continue
+            self._batchings[self.spec.rule] = batching
+            draw = self._draw_probes()
+            return self._program(partial(windowed_loop, sweep, self._momenta(), draw))
+        raise cannot_compile(failure) from failure
+
+    def _program(self, loop: Callable[..., Any]) -> Callable[..., Any]:
+        if not self.placement.on_cpu:
+            # What comes from another device lies in new arrays for each call.
+            keep_freed_memory()
+        return self.placement.program(loop)
+
+    def _sweep(self, density: Density, mode: Mode, batching: Batching) -> Callable[..., Any]:
+        program = build_sweep(density, self.spec, batching, width=self.plan.window)
+        return jax.jit(compiled(program, mode))
+
+    @property
+    def _mode(self) -> Mode:
+        return JAX_CPU_MODE if self.placement.on_cpu else JAX_MODE
+
+    def _momenta(self) -> Callable[[jax.Array], jax.Array]:
+        """Momenta from rows of the tape, which has them or their keys."""
+        if self.spec.noise == "host":
+            return lambda xi: xi
+        return partial(momenta_of_keys, size=self.density.size, dtype=self.density.dtype)
+
+    def _draw_probes(self) -> Callable[[jax.Array], jax.Array]:
+        size, dtype = self.density.size, self.density.dtype
+        n_probes = self.spec.n_probes(size)
+        if self.spec.rule == "exact":
+            return lambda key: jnp.asarray(unit_probes(size, dtype))
+        if n_probes == 0:
+            return lambda key: jnp.zeros((self.plan.window, n_probes, size), dtype)
+        shape = (self.plan.window, n_probes, size)
+        return lambda key: jax.random.rademacher(key, shape, dtype)
