@@ -29,7 +29,7 @@ from pymc_deer.noise import Draw, Tape, draw_keys
 from pymc_deer.noise_numba import FasterOnceMany
 from pymc_deer.sweep import SweepSpec
 
-_THREADS_SECONDS = 5e-3
+_THREADS_SECONDS = 2e-3
 """Time of all chains from which threads pay; warm-up takes as long with 1 ms."""
 
 _CACHE = 2**20
@@ -180,9 +180,8 @@ class Solver(ABC):
             Transitions of each chain to solve in one call, at most the capacity.
         """
         # How many threads there may be is asked only where there is something for them.
-        if len(chains) == 1 or self.batches_chains or not self._is_worth_threads(chains):
-            return self.solve_together(chains, params, at_once)
-        n_threads = self.chains_at_once(len(chains))
+        alone = len(chains) == 1 or self.batches_chains or not self._is_worth_threads(chains)
+        n_threads = 1 if alone else self.chains_at_once(len(chains))
         if n_threads == 1:
             return self.solve_together(chains, params, at_once)
         stopped = Event()
@@ -209,11 +208,12 @@ class Solver(ABC):
 
     def _is_worth_threads(self, chains: Sequence[Request]) -> bool:
         """Whether each chain should have its own: where they meet leaves no trace."""
-        if not self._is_compiled:
-            return False
         n, weight = chains[0].n_transitions, sum(chains[0].tuning.lengths) / 2
-        seconds = self._paces["sequential", 1].seconds(n, weight)
-        return self.plan.window > 1 or len(chains) * seconds > _THREADS_SECONDS
+        # Calls of a few transitions seem slow: threads may know better.
+        paces = self._paces, *self._paces_beside.values()
+        seconds = min(each["sequential", 1].seconds(n, weight) for each in paces)
+        is_long = self.plan.window > 1 or len(chains) * seconds > _THREADS_SECONDS
+        return self._is_compiled and is_long
 
     @cached_property
     def calls_python(self) -> bool:

@@ -4,6 +4,7 @@ import threading
 import time
 from dataclasses import replace
 from functools import cache
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pymc_deer.backends.numba import NumbaSolver
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.placement import OneDevice
 from pymc_deer.backends.request import TapedRequest
+from pymc_deer.backends.threads import Threads
 from pymc_deer.backends.trajectory import KEPT, REPORTED, SOLVED, Trajectory
 from pymc_deer.beside import Beside
 from pymc_deer.options import BackendName
@@ -421,6 +423,29 @@ def test_chains_have_threads_of_their_own(
     monkeypatch.setattr(Pace, "allows", waiting)
     found = solver.run_together(runs(case)[:2], case.params, 512)
     assert len(found) == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_slow_call_does_not_keep_short_chains_in_threads(
+    backend: BackendName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the first of all, or one of two transitions: threads find out what they take."""
+    solver, case = problem("eight_schools").new_solver(backend, 1), problem("eight_schools")
+    solver.run_together(runs(case), case.params, 512)
+    slow = Pace(chain([0.0, 1e6], repeat(1e6)).__next__)
+    slow.took(1, slow.allows(1))
+    solver._paces["sequential", 1], n_threads = slow, []
+    run = Threads.run
+
+    def running(threads: Threads, tasks: Any, n: int, stopped: Any) -> Any:
+        n_threads.append(n)
+        return run(threads, tasks, n, stopped)
+
+    monkeypatch.setattr("pymc_deer.backends.base._THREADS_SECONDS", 1e3)
+    monkeypatch.setattr(Threads, "run", running)
+    for _ in range(3):
+        solver.run_together(runs(case), case.params, 512)
+    assert n_threads == [2]
 
 
 @ON_NUMBA
