@@ -107,8 +107,9 @@ def sequential_loop_in_turn(
             place = chain, row, *(0,) * values.ndim
             return lax.dynamic_update_slice(array, values[None, None], place)
 
+        start = lax.dynamic_index_in_dim(starts, chain, keepdims=False)
         noise, rows = (xi, log_u, step_sizes, n_leapfrog), (first, last, stride, behind)
-        return _stepped(step_with_momenta, read, write, buffers, starts[chain], noise, rows)
+        return _stepped(step_with_momenta, read, write, buffers, start, noise, rows)
 
     return lax.fori_loop(0, n_chains, of_chain, buffers)
 

@@ -279,7 +279,7 @@ def test_restored_chain_warns_as_it_would_have() -> None:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the graphs that are compiled from now on, model by model and program by program."""
     found: list[str] = []
-    for module in ("jax", "numba"):
+    for module in ("jax_programs", "numba"):
         backend = import_module(f"pymc_deer.backends.{module}")
         for build in ("build_sequential", "build_sweep"):
             original = getattr(backend, build)

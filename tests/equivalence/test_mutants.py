@@ -171,6 +171,7 @@ def test_committing_unconverged_states_is_caught(case, monkeypatch):
         everything = pt.as_tensor(program.inputs[0].shape[0]).astype(committed.dtype)
         return sweep.Program(program.inputs, [*outputs, everything])
 
-    monkeypatch.setattr(f"pymc_deer.backends.{BACKEND}.build_sweep", mutant)
+    module = {"jax": "jax_programs", "numba": "numba"}[BACKEND]
+    monkeypatch.setattr(f"pymc_deer.backends.{module}.build_sweep", mutant)
     with pytest.raises(AssertionError):
         check_states(case)
