@@ -82,7 +82,7 @@ class Foreseen:
     ----------
     n_chains
         Chains that are one batch, if the backend makes one of them: the more there are, the
-        narrower are the windows that keep a device busy.
+        narrower are the windows that keep a device busy. Of others, those that may share a call.
     n_draws
         Draws of each chain behind warm-up; None where they are not known.
     """

@@ -183,6 +183,8 @@ class Solver(ABC):
         alone = len(chains) == 1 or self.batches_chains or not self._is_worth_threads(chains)
         n_threads = 1 if alone else self.chains_at_once(len(chains))
         if n_threads == 1:
+            # Threads may know better what a short call takes, until this one is over.
+            self._paces_beside.clear()
             return self.solve_together(chains, params, at_once)
         stopped = Event()
         tasks = [
@@ -209,7 +211,6 @@ class Solver(ABC):
     def _is_worth_threads(self, chains: Sequence[Request]) -> bool:
         """Whether each chain should have its own: where they meet leaves no trace."""
         n, weight = chains[0].n_transitions, sum(chains[0].tuning.lengths) / 2
-        # Calls of a few transitions seem slow: threads may know better.
         paces = self._paces, *self._paces_beside.values()
         seconds = min(each["sequential", 1].seconds(n, weight) for each in paces)
         is_long = self.plan.window > 1 or len(chains) * seconds > _THREADS_SECONDS
@@ -322,10 +323,9 @@ class Solver(ABC):
         tape, tuning = Tape(xi, np.full(2, -np.inf)), Tuning(0.0, 1.0, metric)
         chains = [TapedRequest(z, tape, tuning, rng) for z in states]
         # The ratio is 1 but for rounding where logp is finite; where it is not, it says so.
-        found = self.solve_together(chains, params, min(len(tape), self.plan.capacity))
         return [
             (float(at.logp[0]) if np.isfinite(at.log_alpha[0]) else np.nan, at.dlogp[0])
-            for at in found
+            for at in self.solve_together(chains, params, min(2, self.plan.capacity))
         ]
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:

@@ -33,9 +33,13 @@ from pymc_deer.status import ForkError
 _RESULTS = 10
 """Arrays of length D that a state of a window has among its results: of five windows, two each."""
 
-_MOST_IN_TURN = 2**19
-"""Numbers of the states of all chains that one call runs in turn, 4 MB. Larger states take longer
-than a call by itself costs."""
+_MOST_IN_TURN, _MOST_READ_IN_TURN = 2**21, 2**18
+"""Numbers that one call holds of all chains that it runs in turn, 16 MB, and that a gradient of
+each reads. Where there are more, a call by itself costs little beside what it does.
+"""
+
+_VECTORS, _NUMBERS = 3, 6
+"""Arrays of length D, and numbers, of a transition's noise and results."""
 
 
 class JaxSolver(JaxPrograms):
@@ -111,7 +115,7 @@ class JaxSolver(JaxPrograms):
         noises = [job.noise.after(first) if first else job.noise for job in batch]
         # The first row is for where the chains start.
         n, rows = len(noises[0].log_u), 1 + self.plan.capacity
-        places = max(len(batch), self.n_in_turn)
+        places = max(len(batch), self._places)
         starts = np.zeros((places, self.density.size), self.density.dtype)
         for i, job in enumerate(batch):
             starts[i] = job.buffers.state_before(first) if first else job.start
@@ -198,10 +202,16 @@ class JaxSolver(JaxPrograms):
 
     @property
     def n_in_turn(self) -> int:
-        """As many as have small states: step by step, one after the other."""
-        if self.batches_chains or self.plan.window > 1:
-            return 1
-        most = _MOST_IN_TURN // (self.plan.capacity * self.density.size)
+        """Step by step as many as there is room for, one after the other."""
+        return 1 if self.batches_chains or self.plan.window > 1 else self._places
+
+    @property
+    def _places(self) -> int:
+        """Chains that a call without windows has room for: one program, for however many."""
+        if self.batches_chains:
+            return self.n_together
+        held = self.plan.capacity * (_VECTORS * self.density.size + _NUMBERS)
+        most = min(_MOST_IN_TURN // held, _MOST_READ_IN_TURN // self.density.n_numbers)
         return max(1, min(self.n_chains, most))
 
     @property

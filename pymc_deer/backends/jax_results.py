@@ -60,8 +60,9 @@ class Results:
 
     def _asked(self, filled: Sequence[jax.Array], jobs: Sequence[Job]) -> tuple[jax.Array, ...]:
         asked = jobs[0].buffers.of_solved(filled)
-        fewer = len(jobs) < len(filled[0]) and self._is_much(asked)
-        return tuple(array[: len(jobs)] for array in asked) if fewer else asked
+        # What devices share is brought together whole.
+        few = len(jobs) < len(filled[0]) and not self.placement.is_many
+        return tuple(a[: len(jobs)] for a in asked) if few and self._is_much(asked) else asked
 
     def _is_much(self, arrays: Sequence[jax.Array]) -> bool:
         return self.picks and sum(array.nbytes for array in arrays) > _FETCHED

@@ -45,7 +45,7 @@ def speed_up(case: Warmed, solver: Solver, n: int, n_chains: int) -> tuple[float
         chains.append(TapedRequest(case.z, tape, case.tuning, rng))
 
     def on(cores: int) -> Callable[[], object]:
-        limited = solver.on_cores(cores)
+        limited = solver.for_chains(n_chains).on_cores(cores)
         return lambda: limited.run_together(chains, case.params, limited.plan.capacity)
 
     ratio, alone, _ = paired_ratio(on(1), on(2), REPEATS)

@@ -187,14 +187,36 @@ def test_calls_of_chains_in_turn_are_cut_anywhere(
 
 
 @ON_JAX
-def test_chains_of_large_states_have_calls_of_their_own() -> None:
-    """So that not much more memory is taken than they need."""
+def test_windows_in_turn_and_steps_behind_them_have_one_program(
+    in_turn: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where sweeps run out, and where windows are narrowed to single steps in the end."""
+    case, solver = problem("eight_schools"), compiled("jax", 64)
+    places, take = set(), JaxSolver._take_buffers
+
+    def taken(solver: JaxSolver, n_chains: int, rows: int) -> Any:
+        places.add((solver.plan.window, n_chains))
+        return take(solver, n_chains, rows)
+
+    monkeypatch.setattr(JaxSolver, "_take_buffers", taken)
+    starved = solver.with_plan(replace(solver.plan, max_sweeps=10))
+    for each in (starved, solver.with_plan(replace(solver.plan, window=1))):
+        each.run_together(runs(case), case.params, 512)
+    # The windows themselves have each chain's.
+    assert places == {(64, 1), (64, 2), (1, 2)}
+
+
+@ON_JAX
+def test_chains_of_large_models_have_calls_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that little more memory is taken than they need, and calls are over soon."""
     solver = compiled("jax", 1).for_chains(500)
     assert 1 < solver.n_in_turn < 500
-    rows = solver.plan.capacity * solver.density.size * solver.n_in_turn
-    assert rows <= _MOST_IN_TURN < 2 * rows
-    much = solver.with_plan(replace(solver.plan, capacity=_MOST_IN_TURN))
-    assert (much.n_in_turn, compiled("jax", 64).for_chains(4).n_in_turn) == (1, 1)
+    held = solver.plan.capacity * 3 * solver.density.size * solver.n_in_turn
+    assert held < _MOST_IN_TURN < 2 * held
+    longer = solver.with_plan(replace(solver.plan, capacity=_MOST_IN_TURN))
+    assert longer.n_in_turn == compiled("jax", 64).for_chains(4).n_in_turn == 1
+    monkeypatch.setattr("pymc_deer.backends.jax._MOST_READ_IN_TURN", solver.density.n_numbers)
+    assert solver.n_in_turn == 1
 
 
 @ON_JAX
