@@ -174,9 +174,11 @@ def _best_rule(
     trials: Trials, first: Trial, rules: Sequence[Rule]
 ) -> tuple[Trial, tuple[Trial, ...]]:
     """The fastest of a trial and of the other rules, which are tried where sweeps are many."""
-    others = []
     few = first.sweeps_per_1000 * first.window <= 2000 * _LEAST_SWEEPS
-    for rule in () if few or _is_short(trials, first) else rules:
+    if few or _is_short(trials, first):
+        return first, ()
+    others = []
+    for rule in rules:
         try:
             others.append(trials.run(first.window, rule, first.max_sweeps))
         except BackendError:

@@ -149,3 +149,18 @@ def interrupt(patch: pytest.MonkeyPatch, at: int) -> None:
         return solve(self, params)
 
     patch.setattr(Ensemble, "next_stretch", interrupted)
+
+
+def buffers_taken(patch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The window, and the chains that there is room for, of JAX's programs, call by call."""
+    from pymc_deer.backends.jax import JaxSolver
+
+    taken: list[tuple[int, int]] = []
+    take = JaxSolver._take_buffers
+
+    def taking(solver: JaxSolver, n_chains: int, rows: int) -> Any:
+        taken.append((solver.plan.window, n_chains))
+        return take(solver, n_chains, rows)
+
+    patch.setattr(JaxSolver, "_take_buffers", taking)
+    return taken

@@ -120,9 +120,9 @@ class JaxSolver(JaxPrograms):
         for i, job in enumerate(batch):
             starts[i] = job.buffers.state_before(first) if first else job.start
         keeps = jobs[0].buffers.stride, first % jobs[0].buffers.stride
-        n_in_turn = 1 if self.batches_chains else len(batch)
-        weight = n_in_turn * max(noise.n_leapfrog.max() for noise in noises)
-        pace = self._paces["sequential", len(batch) // n_in_turn]
+        at_once = len(batch) if self.batches_chains else 1
+        weight = len(batch) // at_once * max(noise.n_leapfrog.max() for noise in noises)
+        pace = self._paces["sequential", at_once]
         loop = self._compiled("sequential", self._compile_sequential)
         filled = self._take_buffers(places, rows)
         tape = self._tapes.take((places, rows), lambda: empty_tape(places, noises[0], rows))

@@ -15,8 +15,30 @@ from pymc_deer.backends.trajectory import KEPT, SOLVED
 from pymc_deer.forecast import on_standard_normal
 from pymc_deer.forecast_jax import forecast
 
+Chains = Callable[[Any, int, tuple[jax.Array, ...]], tuple[jax.Array, ...]]
+"""The buffers behind transitions of so many chains from one of them on."""
+
+
+def at_once(
+    run: Chains, n_chains: jax.Array, buffers: tuple[jax.Array, ...]
+) -> tuple[jax.Array, ...]:
+    """All chains in one batch, however many are asked for."""
+    return run(0, len(buffers[0]), buffers)
+
+
+def in_turn(
+    run: Chains, n_chains: jax.Array, buffers: tuple[jax.Array, ...]
+) -> tuple[jax.Array, ...]:
+    """The chains that are asked for, one after the other.
+
+    On a CPU, where a call takes longer than many transitions of a small model: there is one call
+    for all of them.
+    """
+    return lax.fori_loop(0, n_chains, lambda chain, buffers: run(chain, 1, buffers), buffers)
+
 
 def sequential_loop(
+    order: Callable[..., tuple[jax.Array, ...]],
     step: Callable[..., Any],
     momenta: Callable[[jax.Array], jax.Array],
     buffers: tuple[jax.Array, ...],
@@ -40,6 +62,8 @@ def sequential_loop(
 
     Parameters
     ----------
+    order
+        :func:`at_once` or :func:`in_turn`.
     step
         The compiled transition of one chain.
     momenta
@@ -53,106 +77,50 @@ def sequential_loop(
     stride, behind
         The stride, and how many transitions of a stride lie before the first one of all.
     n_chains
-        The first of the C chains, which are to be run; here all are.
+        How many of the C chains are asked for, the first ones.
     inputs
         The metric's arrays and the density's parameters, the same for all chains.
     """
-    step_all = _for_each_chain(step, len(starts), 7)
-
-    def read(array, row):
-        return lax.dynamic_index_in_dim(array, row, 1, keepdims=False)
-
-    def write(array, values, row):
-        return lax.dynamic_update_index_in_dim(array, values, row, 1)
-
-    def step_with_momenta(states, of_xi, now):
-        return step_all(*states, momenta(of_xi), *now, *inputs)
-
-    noise, rows = (xi, log_u, step_sizes, n_leapfrog), (first, last, stride, behind)
-    return _stepped(step_with_momenta, read, write, buffers, starts, noise, rows)
-
-
-def sequential_loop_in_turn(
-    step: Callable[..., Any],
-    momenta: Callable[[jax.Array], jax.Array],
-    buffers: tuple[jax.Array, ...],
-    starts: jax.Array,
-    xi: jax.Array,
-    log_u: jax.Array,
-    step_sizes: jax.Array,
-    n_leapfrog: jax.Array,
-    first: jax.Array,
-    last: jax.Array,
-    stride: jax.Array,
-    behind: jax.Array,
-    n_chains: jax.Array,
-    inputs: list[jax.Array],
-) -> tuple[jax.Array, ...]:
-    """As :func:`sequential_loop`, of the first `n_chains` chains, one after the other.
-
-    On a CPU, where a call takes longer than many transitions of a small model: there is one call
-    for all of them.
-    """
-
-    def step_with_momenta(states, of_xi, now):
-        return step(*states, momenta(of_xi[None])[0], *now, *inputs)
-
-    def of_chain(chain, buffers):
-        def read(array, row):
-            rest = array.shape[2:]
-            place = chain, row, *(0,) * len(rest)
-            return lax.dynamic_slice(array, place, (1, 1, *rest)).reshape(rest)
-
-        def write(array, values, row):
-            place = chain, row, *(0,) * values.ndim
-            return lax.dynamic_update_slice(array, values[None, None], place)
-
-        start = lax.dynamic_index_in_dim(starts, chain, keepdims=False)
-        noise, rows = (xi, log_u, step_sizes, n_leapfrog), (first, last, stride, behind)
-        return _stepped(step_with_momenta, read, write, buffers, start, noise, rows)
-
-    return lax.fori_loop(0, n_chains, of_chain, buffers)
-
-
-def _stepped(
-    step: Callable[..., Any],
-    read: Callable[..., Any],
-    write: Callable[..., Any],
-    buffers: tuple[jax.Array, ...],
-    starts: jax.Array,
-    noise: tuple[jax.Array, ...],
-    rows: tuple[jax.Array, ...],
-) -> tuple[jax.Array, ...]:
-    """The buffers behind the transitions, of which `step` takes one, and has a row of each array.
-
-    Parameters
-    ----------
-    read, write
-        Of an array, what is in a row, and the array with other values in it.
-    """
-    first, last, stride, behind = rows
     before = stride - 1 + behind
+    noise = xi, log_u, step_sizes, n_leapfrog
+    begins = first == 0
 
     def rows_of(transition):
         kept = lax.div(transition + before, stride)
         return [kept if name in KEPT else transition for name in SOLVED]
 
-    def advance(carry):
-        row, states, written = carry
-        of_xi, *now = (read(array, row) for array in noise)
-        z, logp, dlogp, log_alpha, energy = _of_types(buffers, step(states, of_xi, now))
-        # The Metropolis ratio against logp = 0 is logp itself, finite or not.
-        logp = jnp.where(row == 0, log_alpha, logp)
-        found = z, logp, dlogp, log_alpha, energy
-        written = tuple(map(write, written, found, rows_of(row)))
-        return row + 1, (z, logp, dlogp), written
+    def run(chain, n, buffers):
+        step_all = _for_each_chain(step, n, 7)
 
-    unknown = starts, jnp.zeros(starts.shape[:-1], noise[1].dtype), jnp.zeros_like(starts)
-    begins = first == 0
-    there = map(read, buffers[:3], rows_of(first))
-    states = tuple(jnp.where(begins, new, old) for new, old in zip(unknown, there, strict=True))
-    carry = (jnp.where(begins, 0, first + 1), states, buffers)
-    return lax.while_loop(lambda carry: carry[0] <= last, advance, carry)[2]
+        def read(array, row):
+            rest = array.shape[2:]
+            place = chain, row, *(0,) * len(rest)
+            return lax.dynamic_slice(array, place, (n, 1, *rest)).reshape(n, *rest)
+
+        def write(array, values, row):
+            return lax.dynamic_update_slice(
+                array, values[:, None], (chain, row, *(0,) * (values.ndim - 1))
+            )
+
+        def advance(carry):
+            row, states, written = carry
+            of_xi, *now = (read(array, row) for array in noise)
+            found = step_all(*states, momenta(of_xi), *now, *inputs)
+            z, logp, dlogp, log_alpha, energy = _of_types(buffers, found)
+            # The Metropolis ratio against logp = 0 is logp itself, finite or not.
+            logp = jnp.where(row == 0, log_alpha, logp)
+            found = z, logp, dlogp, log_alpha, energy
+            written = tuple(map(write, written, found, rows_of(row)))
+            return row + 1, (z, logp, dlogp), written
+
+        own = lax.dynamic_slice_in_dim(starts, chain, n)
+        unknown = own, jnp.zeros(n, log_u.dtype), jnp.zeros_like(own)
+        there = map(read, buffers[:3], rows_of(first))
+        states = tuple(jnp.where(begins, new, old) for new, old in zip(unknown, there, strict=True))
+        carry = (jnp.where(begins, 0, first + 1), states, buffers)
+        return lax.while_loop(lambda carry: carry[0] <= last, advance, carry)[2]
+
+    return order(run, n_chains, buffers)
 
 
 def windowed_loop(

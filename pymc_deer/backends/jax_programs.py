@@ -19,9 +19,10 @@ from pymc_deer.backends.first_that_runs import first_that_runs
 from pymc_deer.backends.freed_memory import keep_freed_memory
 from pymc_deer.backends.jax_functions import compiled
 from pymc_deer.backends.jax_loops import (
+    at_once,
+    in_turn,
     momenta_of_keys,
     sequential_loop,
-    sequential_loop_in_turn,
     windowed_loop,
 )
 from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_KERNEL_MODE, JAX_MODE
@@ -45,8 +46,8 @@ class JaxPrograms(Solver, ABC):
             step, _ = self._step()
         except Exception as error:
             raise cannot_compile(error) from error
-        loop = sequential_loop if self.batches_chains else sequential_loop_in_turn
-        return self._program(partial(loop, step, self._momenta()))
+        order = at_once if self.batches_chains else in_turn
+        return self._program(partial(sequential_loop, order, step, self._momenta()))
 
     def _step(self) -> tuple[Callable[..., Any], Program]:
         """A step of one chain, and the graph that it is compiled of."""

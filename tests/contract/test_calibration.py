@@ -209,42 +209,37 @@ def test_windows_of_chains_in_one_batch_are_measured_together(
     monkeypatch.setattr(JaxSolver, "batches_chains", True)
     monkeypatch.setattr("pymc_deer.calibration._COMPILATION", 0.0)
     run_together, widths = JaxSolver.run_together, Counter()
-    take, in_batch = JaxSolver._take_buffers, set()
+    taken = support.buffers_taken(monkeypatch)
 
     def counted(solver: Solver, chains: Any, *arguments: Any) -> Any:
         widths[solver.plan.window > 1, len(chains)] += 1
         return run_together(solver, chains, *arguments)
 
-    def taken(solver: JaxSolver, n_chains: int, rows: int) -> Any:
-        in_batch.add(n_chains)
-        return take(solver, n_chains, rows)
-
     monkeypatch.setattr(JaxSolver, "run_together", counted)
-    monkeypatch.setattr(JaxSolver, "_take_buffers", taken)
     with correlated_logistic(20, 2):
         step = DeerMALA(backend="jax")
         assert widths[True, 1]
         assert not widths[True, 3]
         assert "chains in one batch" not in step.calibration.reason
         widths.clear()
-        in_batch.clear()
+        taken.clear()
         idata = pymc_deer.sample(
             5, tune=5, chains=3, kernel="mala", backend="jax", random_seed=1, quiet=True
         )
     assert widths[True, 3]
     assert not widths[True, 1]
     # The pilot chain too: there is one program.
-    assert in_batch == {3}
+    assert {n_chains for _, n_chains in taken} == {3}
     trials = json.loads(idata.sample_stats.attrs["deer_trials"])
     assert [trial["window"] for trial in trials][:2] == [1, 256]
     # But for many, whose steps would take the pilot longer than it takes to compile another.
-    in_batch.clear()
+    taken.clear()
     monkeypatch.setattr("pymc_deer.prepare._FEW_CHAINS", 2)
     with correlated_logistic(20, 2):
         pymc_deer.sample(
             5, tune=5, chains=3, kernel="mala", backend="jax", random_seed=1, quiet=True
         )
-    assert in_batch == {1, 3}
+    assert {n_chains for _, n_chains in taken} == {1, 3}
 
 
 def test_a_short_run_compiles_no_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """Chains that begin together begin as each would alone."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -23,7 +22,7 @@ from pymc_deer.prepare import new_warmup
 from pymc_deer.start import find_starts
 from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
-from tests.support import BACKENDS
+from tests.support import BACKENDS, buffers_taken
 
 MODEL = examples.horseshoe()
 DENSITY = build_density(MODEL)
@@ -47,33 +46,26 @@ def begun(solver: Solver, seeds: Sequence[int]) -> list[ChainRecord]:
 @pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
 def test_chains_begin_in_one_batch_as_each_does_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the same states, with the same step sizes, in as many calls as the slowest takes."""
-    sizes: list[int] = []
-    take = JaxSolver._take_buffers
-
-    def counted(self: JaxSolver, n_chains: int, rows: int) -> Any:
-        sizes.append(n_chains)
-        return take(self, n_chains, rows)
-
     monkeypatch.setattr(JaxSolver, "batches_chains", True)
-    monkeypatch.setattr(JaxSolver, "_take_buffers", counted)
+    taken = buffers_taken(monkeypatch)
     plan = WindowPlan(1, None, 1e-6, 256)
     solver = make_solver("jax", DENSITY, SweepSpec("diag", "secant", kernel="hmc"), plan)
     of_run = solver.for_chains(6)
     together = begun(of_run, range(6))
     # Those that are over fill up the batch, of which there is one program.
-    assert set(sizes) == {6}
-    n_calls = len(sizes)
+    assert set(taken) == {(1, 6)}
+    n_calls = len(taken)
     for seed, record in enumerate(together):
         [alone] = begun(solver, [seed])
         np.testing.assert_array_equal(record.x, alone.x)
         assert record.warmup.tuning.step_size == alone.warmup.tuning.step_size
     assert len({record.warmup.tuning.step_size for record in together}) > 1
-    assert 2 * n_calls < len(sizes) - n_calls
-    sizes.clear()
+    assert 2 * n_calls < len(taken) - n_calls
+    taken.clear()
     # One that is looked at by itself has the run's own program.
     point, params = np.zeros(DENSITY.size), DENSITY.param_values({})
     found = of_run.evaluate(point, METRIC, params), solver.evaluate(point, METRIC, params)
-    assert sizes == [6, 1]
+    assert taken == [(1, 6), (1, 1)]
     assert found[0][0] == pytest.approx(found[1][0])
     np.testing.assert_allclose(*(dlogp for _, dlogp in found))
 

@@ -26,7 +26,7 @@ from pymc_deer.beside import Beside
 from pymc_deer.options import BackendName
 from pymc_deer.sweep import Kernel
 from tests.equivalence.problems import Problem, problem
-from tests.support import BACKENDS
+from tests.support import BACKENDS, buffers_taken
 
 N = 150
 WAYS = [*BACKENDS, *(["in_one_batch", "in_turn"] if "jax" in BACKENDS else [])]
@@ -148,16 +148,10 @@ def test_their_steps_compile_no_other_program(
     """One for fewer chains would take seconds in the middle of a run."""
     case, solver = problem("eight_schools"), compiled("jax", 64).for_chains(3)
     starved = solver.with_plan(replace(solver.plan, max_sweeps=10))
-    sizes, take = [], JaxSolver._take_buffers
-
-    def taken(solver: JaxSolver, n_chains: int, rows: int) -> Any:
-        sizes.append(n_chains)
-        return take(solver, n_chains, rows)
-
-    monkeypatch.setattr(JaxSolver, "_take_buffers", taken)
+    taken = buffers_taken(monkeypatch)
     found = starved.run_together(runs(case), case.params, 512)
-    assert len(sizes) == 1 + sum(trajectory.n_fallback > 0 for trajectory in found) > 1
-    assert set(sizes) == {3}
+    assert len(taken) == 1 + sum(trajectory.n_fallback > 0 for trajectory in found) > 1
+    assert {n_chains for _, n_chains in taken} == {3}
 
 
 @ON_JAX
@@ -169,18 +163,12 @@ def test_calls_of_chains_in_turn_are_cut_anywhere(
     case, solver = problem("eight_schools", "hmc"), compiled("jax", 1, "hmc")
     asked = [request._replace(stride=stride) for request in runs(case)]
     expected = [found for each in asked for found in solver.run_together([each], case.params, 512)]
-    done, places, took, take = [], set(), Pace.took, JaxSolver._take_buffers
-
-    def taken(solver: JaxSolver, n_chains: int, rows: int) -> Any:
-        places.add(n_chains)
-        return take(solver, n_chains, rows)
-
-    monkeypatch.setattr(JaxSolver, "_take_buffers", taken)
+    done, took, taken = [], Pace.took, buffers_taken(monkeypatch)
     monkeypatch.setattr(Pace, "allows", lambda pace, weight: 7)
     monkeypatch.setattr(Pace, "took", lambda pace, n, weight: done.append(n) or took(pace, n, 1))
     found = solver.run_together(asked, case.params, 512)
     assert done == 2 * [*(N // 7 * [7]), N % 7]
-    assert places == {2}
+    assert set(taken) == {(1, 2)}
     for one, other in zip(found, expected, strict=True):
         for name in SOLVED:
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
@@ -192,18 +180,12 @@ def test_windows_in_turn_and_steps_behind_them_have_one_program(
 ) -> None:
     """Where sweeps run out, and where windows are narrowed to single steps in the end."""
     case, solver = problem("eight_schools"), compiled("jax", 64)
-    places, take = set(), JaxSolver._take_buffers
-
-    def taken(solver: JaxSolver, n_chains: int, rows: int) -> Any:
-        places.add((solver.plan.window, n_chains))
-        return take(solver, n_chains, rows)
-
-    monkeypatch.setattr(JaxSolver, "_take_buffers", taken)
+    taken = buffers_taken(monkeypatch)
     starved = solver.with_plan(replace(solver.plan, max_sweeps=10))
     for each in (starved, solver.with_plan(replace(solver.plan, window=1))):
         each.run_together(runs(case), case.params, 512)
     # The windows themselves have each chain's.
-    assert places == {(64, 1), (64, 2), (1, 2)}
+    assert set(taken) == {(64, 1), (64, 2), (1, 2)}
 
 
 @ON_JAX
