@@ -22,8 +22,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.traversal import explicit_graph_inputs
 
-from pymc_deer.gradient_first import GradientFirst
-from pymc_deer.repeat import Repeat
+from pymc_deer.graphs.gradient_first import GradientFirst
+from pymc_deer.ops.repeat import Repeat
 from pymc_deer.typing import Tensor
 
 Hvp = Callable[[Tensor, Tensor], Tensor]

@@ -20,7 +20,7 @@ from xarray import DataTree
 from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.ensemble import Ensemble
+from pymc_deer.chains.ensemble import Ensemble
 from pymc_deer.step import DeerStep
 
 BACKENDS = tuple(os.environ.get("PYMC_DEER_TEST_BACKENDS", "numba,jax").split(","))

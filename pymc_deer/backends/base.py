@@ -19,7 +19,6 @@ from pymc_deer.backends.request import Job, Request, TapedRequest, Tuning
 from pymc_deer.backends.threads import OneAtATime, Threads, available_cores, existing_cores
 from pymc_deer.backends.trajectory import SOLVED, Buffers, Found, Noise, Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
-from pymc_deer.batch import Batching
 from pymc_deer.density import Density
 from pymc_deer.duplicate import duplicate
 from pymc_deer.jacobian import Rule
@@ -27,6 +26,7 @@ from pymc_deer.memory import available_memory
 from pymc_deer.metric import Metric
 from pymc_deer.noise import Draw, Tape, draw_keys
 from pymc_deer.noise_numba import FasterOnceMany
+from pymc_deer.ops.batch import Batching
 from pymc_deer.sweep import SweepSpec
 
 _THREADS_SECONDS = 2e-3

@@ -25,9 +25,9 @@ from pymc_deer.backends.placement import ManyDevices
 from pymc_deer.backends.request import Job, Request
 from pymc_deer.backends.spares import Spares
 from pymc_deer.backends.trajectory import Found, Trajectory, solved_types
-from pymc_deer.batch import Batching
 from pymc_deer.batches import as_many
 from pymc_deer.beside import Beside
+from pymc_deer.ops.batch import Batching
 from pymc_deer.status import ForkError
 
 _RESULTS = 10

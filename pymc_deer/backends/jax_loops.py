@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from pymc_deer.backends.forecast import on_standard_normal
+from pymc_deer.backends.forecast_jax import forecast
 from pymc_deer.backends.trajectory import KEPT, SOLVED
-from pymc_deer.forecast import on_standard_normal
-from pymc_deer.forecast_jax import forecast
 
 Chains = Callable[[Any, int, tuple[jax.Array, ...]], tuple[jax.Array, ...]]
 """The buffers behind transitions of so many chains from one of them on."""

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 from pytensor.compile.mode import Mode
 
-import pymc_deer.batch_jax
-import pymc_deer.group_tables_jax
-import pymc_deer.repeat_jax
-import pymc_deer.scan_jax
-import pymc_deer.window_scan_jax  # noqa: F401
+import pymc_deer.ops.batch_jax
+import pymc_deer.ops.group_tables_jax
+import pymc_deer.ops.repeat_jax
+import pymc_deer.ops.scan_jax
+import pymc_deer.ops.window_scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.first_that_runs import first_that_runs
 from pymc_deer.backends.freed_memory import keep_freed_memory
@@ -27,11 +27,11 @@ from pymc_deer.backends.jax_loops import (
 )
 from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_KERNEL_MODE, JAX_MODE
 from pymc_deer.backends.placement import OneDevice
-from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.density import Density
-from pymc_deer.group_tables import summed_by_tables
 from pymc_deer.jacobian import unit_probes
-from pymc_deer.row_blocks import for_row_blocks
+from pymc_deer.ops.batch import BATCHINGS, Batching
+from pymc_deer.ops.group_tables import summed_by_tables
+from pymc_deer.ops.row_blocks import for_row_blocks
 from pymc_deer.status import cannot_compile
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 

@@ -12,23 +12,23 @@ import numba
 import numpy as np
 from numba.core.errors import NumbaError
 
-import pymc_deer.batch_numba
-import pymc_deer.matmul_numba
-import pymc_deer.repeat_numba
-import pymc_deer.scan_numba  # noqa: F401
+import pymc_deer.ops.batch_numba
+import pymc_deer.ops.matmul_numba
+import pymc_deer.ops.repeat_numba
+import pymc_deer.ops.scan_numba  # noqa: F401
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.forecast import known_ahead
+from pymc_deer.backends.forecast_numba import compiled_chain_states
 from pymc_deer.backends.freed_memory import keep_freed_memory
 from pymc_deer.backends.numba_mode import LOOP_MODE, NUMBA_MODE
 from pymc_deer.backends.request import Job, Request
 from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.batch import BATCHINGS, Batching
-from pymc_deer.forecast import known_ahead
-from pymc_deer.forecast_numba import compiled_chain_states
-from pymc_deer.inline_numba import inlined
+from pymc_deer.graphs.python_ops import calls_python
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.metric import SymbolicMetric
-from pymc_deer.numba_source import compiled_under
-from pymc_deer.python_ops import calls_python
+from pymc_deer.ops.batch import BATCHINGS, Batching
+from pymc_deer.ops.inline_numba import inlined
+from pymc_deer.ops.numba_source import compiled_under
 from pymc_deer.status import BackendError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 

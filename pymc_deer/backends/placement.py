@@ -17,8 +17,8 @@ import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pymc_deer.batch_jax import shared_windows
-from pymc_deer.row_blocks_jax import row_kernels_run
+from pymc_deer.ops.batch_jax import shared_windows
+from pymc_deer.ops.row_blocks_jax import row_kernels_run
 from pymc_deer.status import BackendError
 
 AXES = ("chain", "window", "data")

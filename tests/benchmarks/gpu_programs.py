@@ -39,9 +39,9 @@ from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.placement import OneDevice
 from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import Density, build_density
 from pymc_deer.metric import MetricKind, identity_metric
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import Kernel, SweepSpec
 from tests.benchmarks.cases import CASES, SMALL
 from tests.benchmarks.hlo import work_of_loop

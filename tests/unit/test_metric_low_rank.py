@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer.metric import Metric, identity_metric
-from pymc_deer.metric_estimate import Moments
-from pymc_deer.metric_low_rank import MAX_RANK, Sample, _orthonormal, estimate_low_rank
+from pymc_deer.warmup.metric_estimate import Moments
+from pymc_deer.warmup.metric_low_rank import MAX_RANK, Sample, _orthonormal, estimate_low_rank
 
 SIZE = 150
 

@@ -7,11 +7,11 @@ import pymc as pm
 import pytest
 
 from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.chains.plan import window_plan
+from pymc_deer.chains.prepare import prepare
+from pymc_deer.chains.trials import Foreseen
 from pymc_deer.density import Density, build_density
 from pymc_deer.options import HMCOptions
-from pymc_deer.plan import window_plan
-from pymc_deer.prepare import prepare
-from pymc_deer.trials import Foreseen
 from tests.support import BACKENDS
 
 

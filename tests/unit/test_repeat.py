@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.compile.mode import Mode
 
-import pymc_deer.repeat_jax
-import pymc_deer.repeat_numba  # noqa: F401
-from pymc_deer.repeat import Repeat
+import pymc_deer.ops.repeat_jax
+import pymc_deer.ops.repeat_numba  # noqa: F401
+from pymc_deer.ops.repeat import Repeat
 
 MODES = ("FAST_COMPILE", "NUMBA", "JAX")
 SIZE = 3

@@ -21,7 +21,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.math import Dot
 
 import pymc_deer.backends.jax
-from pymc_deer import examples, row_arithmetic, row_kernel
+from pymc_deer import examples
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.first_that_runs import FirstThatRuns
 from pymc_deer.backends.jax import JaxSolver
@@ -29,14 +29,15 @@ from pymc_deer.backends.jax_mode import JAX_KERNEL_MODE, JAX_MODE
 from pymc_deer.backends.placement import ManyDevices, OneDevice
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import build_density
 from pymc_deer.metric import identity_metric
-from pymc_deer.row_blocks import ROWS, STATES, RowBlocks, for_row_blocks
-from pymc_deer.row_blocks_jax import row_kernels_run
-from pymc_deer.row_kernel import RowKernel
-from pymc_deer.stretch import Streams
+from pymc_deer.ops import row_arithmetic, row_kernel
+from pymc_deer.ops.row_blocks import ROWS, STATES, RowBlocks, for_row_blocks
+from pymc_deer.ops.row_blocks_jax import row_kernels_run
+from pymc_deer.ops.row_kernel import RowKernel
+from pymc_deer.ops.window_scan_kernel import chunk_length
 from pymc_deer.sweep import Kernel, SweepSpec
-from pymc_deer.window_scan_kernel import chunk_length
 
 PALLAS_CALL = row_kernel.pl.pallas_call
 N, K = 5 * ROWS + 7, 5

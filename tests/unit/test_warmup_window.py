@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-import pymc_deer.warmup_window
+import pymc_deer.warmup.window
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import KINDS, MetricKind, identity_metric
-from pymc_deer.mixing import autocorrelation_time
-from pymc_deer.warmup_window import WarmupWindow
+from pymc_deer.warmup.mixing import autocorrelation_time
+from pymc_deer.warmup.window import WarmupWindow
 from tests.support import autoregressive, piece, trajectory
 
 SIZE = 3
@@ -136,7 +136,7 @@ def test_chains_learn_from_the_draws_of_all(
 ) -> None:
     """As from one chain that made them all, in pieces of all chains or of one by one."""
     if not together:
-        monkeypatch.setattr(pymc_deer.warmup_window, "_TOGETHER", 0)
+        monkeypatch.setattr(pymc_deer.warmup.window, "_TOGETHER", 0)
     z = np.random.default_rng(4).normal(size=(3, 40, SIZE)) * [0.1, 1.0, 10.0]
     metric = identity_metric(kind, SIZE)
     window = WarmupWindow()

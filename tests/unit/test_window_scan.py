@@ -11,13 +11,13 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import pymc_deer.scan_numba
-import pymc_deer.window_scan_jax  # noqa: F401
-from pymc_deer import window_scan_kernel
+import pymc_deer.ops.scan_numba
+import pymc_deer.ops.window_scan_jax  # noqa: F401
 from pymc_deer.backends.jax_mode import JAX_KERNEL_MODE, JAX_MODE
-from pymc_deer.scan_jax import ROUNDS
-from pymc_deer.window_scan import WindowScan, WindowScanInKernel, window_scan
-from pymc_deer.window_scan_kernel import chunk_length
+from pymc_deer.ops import window_scan_kernel
+from pymc_deer.ops.scan_jax import ROUNDS
+from pymc_deer.ops.window_scan import WindowScan, WindowScanInKernel, window_scan
+from pymc_deer.ops.window_scan_kernel import chunk_length
 
 TOLERANCE = {"float32": 2e-6, "float64": 1e-14}
 
