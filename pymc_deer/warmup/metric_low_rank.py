@@ -5,7 +5,6 @@ taken in the span of the leading directions of both, and the eigenvectors that a
 are kept (Seyboldt, Carlson and Carpenter 2026, arXiv:2603.18845; nutpie's low-rank metric).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,64 +34,67 @@ Gaussian the noise of A and of B cancels, so that more would only hide strong co
 _SAME = 1e-10
 """Squared length of what a direction has that others have not, from which it is another one."""
 
-Part = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Draws (n, D), gradients (n, D) and chains (n,)."""
+Part = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Draws (n, D), gradients (n, D), chains (n,) and turns (n,)."""
 
 
 @dataclass(frozen=True)
 class Sample:
     """Evenly spaced draws and gradients of a warm-up window, in x, and the chain of each.
 
-    They are at most so many: when it is full every other row is dropped, and from then on taken.
+    They are at most so many: when there are more, every other one is dropped, and from then on
+    taken. A row's turn is its place in its chain plus the number of the chain, so that chains take
+    turns; rows are those whose turn is a multiple of the stride, wherever calls of the solver end.
 
     Attributes
     ----------
     parts
-        Of the window, in their order.
+        Of the window, in the order in which they were solved.
     stride
         Of how many rows one is taken.
-    seen
-        Rows of the window.
     """
 
     parts: tuple[Part, ...] = ()
     stride: int = 1
-    seen: int = 0
 
-    def extended(self, draws: np.ndarray, dlogp: np.ndarray, first_chain: int = 0) -> "Sample":
-        """With the rows that follow, both (C, n, D), of chains from the given one on."""
+    def extended(
+        self, draws: np.ndarray, dlogp: np.ndarray, before: int, first_chain: int = 0
+    ) -> "Sample":
+        """With the rows that follow, both (C, n, D), of chains from the given one on.
+
+        Each of these has `before` rows before in the window.
+        """
         n_chains, n, size = draws.shape
-        chains = np.repeat(np.arange(first_chain, first_chain + n_chains), n)
-        rows = slice(-self.seen % self.stride, None, self.stride)
-        part = _rows((draws.reshape(-1, size), dlogp.reshape(-1, size), chains), rows)
-        sample = Sample((*self.parts, part), self.stride, self.seen + n_chains * n)
-        while sum(len(chains) for *_, chains in sample.parts) > _limit(size):
-            sample = Sample(tuple(sample._every_other()), 2 * sample.stride, sample.seen)
+        numbers = first_chain + np.arange(n_chains)
+        turns = before + np.arange(n) + numbers[:, None]
+        taken = turns % self.stride == 0
+        chains = np.broadcast_to(numbers[:, None], turns.shape)
+        part = _rows((draws, dlogp, chains, turns), taken)
+        sample = Sample((*self.parts, part), self.stride)
+        while sum(len(chains) for _, _, chains, _ in sample.parts) > _limit(size):
+            sample = sample._every_other()
         return sample
 
-    def _every_other(self) -> Iterator[Part]:
-        """The parts with every other of all rows, of which no copy is made."""
-        before = 0
-        for part in self.parts:
-            yield _rows(part, slice(before % 2, None, 2))
-            before += len(part[-1])
+    def _every_other(self) -> "Sample":
+        stride = 2 * self.stride
+        return Sample(tuple(_rows(part, part[-1] % stride == 0) for part in self.parts), stride)
 
     @property
-    def together(self) -> Part:
+    def together(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """All draws, gradients and chains, as copies."""
-        draws, dlogp, chains = (np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
+        draws, dlogp, chains, _ = (np.concatenate(a) for a in zip(*self.parts, strict=True))
         return draws, dlogp, chains
 
     def as_one_chain(self) -> "Sample":
         """The same draws, whichever chain made them."""
-        parts = ((draws, dlogp, np.zeros_like(chains)) for draws, dlogp, chains in self.parts)
+        parts = ((*of, np.zeros_like(chains), turns) for *of, chains, turns in self.parts)
         return replace(self, parts=tuple(parts))
 
 
-def _rows(arrays: Part, rows: slice) -> Part:
-    """These rows alone, which hold no memory of others: a view of one would hold that of all."""
-    draws, dlogp, chains = (array[rows].copy() for array in arrays)
-    return draws, dlogp, chains
+def _rows(arrays: Part, taken: np.ndarray) -> Part:
+    """These rows alone, as copies: a view of them would hold the memory of all."""
+    draws, dlogp, chains, turns = arrays
+    return draws[taken], dlogp[taken], chains[taken], turns[taken]
 
 
 def _limit(size: int) -> int:

@@ -62,11 +62,12 @@ class WarmupWindow:
         Of every `batch` states of a chain there is a mean.
         """
         moments, sample, rows, n_chains = None, self.sample, [], 0
+        before = self.n_seen // len(trajectories)
         n_unstable = self.n_unstable + sum(count_unstable(t.log_alpha) for t in trajectories)
         for draws, dlogp in _pieces(trajectories):
             if metric.kind == "low_rank":
                 draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
-                sample = (sample or Sample()).extended(draws, dlogp, first_chain=n_chains)
+                sample = (sample or Sample()).extended(draws, dlogp, before, n_chains)
             piece = Moments.of(draws, dlogp, metric.kind)
             moments = piece if moments is None else moments.beside(piece)
             rows.append(watched(draws))

@@ -57,6 +57,23 @@ def test_cutting_a_stretch_changes_nothing(kind: MetricKind) -> None:
     assert whole.autocorrelation_time() == pytest.approx(cut.autocorrelation_time())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_cutting_a_stretch_of_several_chains_changes_no_metric(kind: MetricKind) -> None:
+    """More draws than a ``low_rank`` metric keeps: those it keeps are the same."""
+    mix = np.array([[0.1, 0.0, 0.0], [0.0, 1.0, 3.0], [0.0, 0.0, 1.0]])
+    normals = np.random.default_rng(2).normal(size=(3, 1000, SIZE))
+    z, dlogp = normals @ mix, -normals @ np.linalg.inv(mix).T
+    start, found = identity_metric(kind, SIZE), []
+    for cuts in ([], [250, 490], [1, 2, 777]):
+        window = WarmupWindow()
+        for rows in zip(np.split(z, cuts, axis=1), np.split(dlogp, cuts, axis=1), strict=True):
+            window = window.extended(list(map(trajectory, *rows)), start, 1000)
+        found.append(window.at_batch_end().estimate(start, 1.5))
+    for other in found[1:]:
+        for ours, theirs in zip(found[0].arrays, other.arrays, strict=True):
+            assert_allclose(np.abs(ours), np.abs(theirs), rtol=1e-8, atol=1e-10)
+
+
 def test_transitions_that_diverge_are_counted_in_all_stretches_of_all_chains() -> None:
     z, window = np.zeros((4, SIZE)), WarmupWindow()
     for n_unstable in (1, 0, 2):
