@@ -1,8 +1,8 @@
 """Choosing how windows are solved: their width, the Jacobian rule, the curvature bound c.
 
 None of it changes the states by more than the tolerance, so it may follow the clock. It is decided
-once, before the chains, on a pilot chain whose noise no chain shares: a run that is given the
-values found repeats the run that found them to the last bit.
+once, before the chains, on a pilot chain with noise of a fixed seed: a run that is given the values
+found repeats the run that found them to the last bit.
 """
 
 import json
