@@ -127,7 +127,7 @@ class Chain:
             self._solved = self.task().solve(params)
 
     def move(self, x: np.ndarray) -> None:
-        """Go on from x. Draws solved in advance are dropped: nobody saw their noise, which is next."""
+        """Go on from x: draws solved in advance are dropped, and their noise, not seen, is next."""
         self._commit(self.record.handed_out)
         self.record.x, self.record.z = x, None
 
