@@ -99,8 +99,7 @@ def leapfrog(
             carried = values[: len(values) - len(nothing)]
             return [n_left - 1, *_step(density, tangent, step_size, moves, *carried)]
 
-        longest = pt.max(n_left) if n_left.ndim else n_left
-        _, *values = _repeated(longest, step, [n_left, *values, *nothing])
+        _, *values = _repeated(n_left, step, [n_left, *values, *nothing])
     z, momentum, dlogp, _, *others = values
     parts = others[len(directions) :]
     return Phase(z, momentum, density.logp(parts), dlogp), others[0] if directions else None

@@ -120,6 +120,13 @@ def _sequential(density: Density, spec: SweepSpec) -> Program:
     return Program(inputs, [*moved.state, moved.log_alpha, moved.energy])
 
 
+def build_gradients(density: Density, width: int) -> Program:
+    """Logp (W,) and gradient (W, D) of states (W, D), which most of a sweep's memory is for."""
+    with in_precision(density.dtype):
+        states = pt.tensor("states", dtype=density.dtype, shape=(width, density.size))
+        return Program([states, *density.params], list(density.batch.both(states)))
+
+
 def build_sweep(
     density: Density,
     spec: SweepSpec,

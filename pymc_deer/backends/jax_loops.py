@@ -123,6 +123,10 @@ def sequential_loop(
     return order(run, n_chains, buffers)
 
 
+WINDOWED_GIVEN = (0, 4, 5)
+"""Arguments of :func:`windowed_loop` whose memory its results take: buffers, guesses, memory."""
+
+
 def windowed_loop(
     sweep: Callable[..., Any],
     momenta: Callable[[jax.Array], jax.Array],

@@ -56,10 +56,11 @@ _AS_READ = EquilibriumGraphRewriter(
     [as_it_is_read, computed_as_it_is_read, shuffled_once], max_use_ratio=10
 )
 
-JAX_KERNEL_MODE = JAX_MODE.register(
-    (dfs_rewriter(window_scan_in_kernel), _BEFORE_ALL),
+JAX_SCAN_KERNEL_MODE = JAX_MODE.register((dfs_rewriter(window_scan_in_kernel), _BEFORE_ALL))
+JAX_KERNEL_MODE = JAX_SCAN_KERNEL_MODE.register(
     (_AS_READ, _PREPARED),
     (MergeOptimizer(), _MERGED),
     (dfs_rewriter(in_row_blocks), _BEHIND_ALL),
 )
-"""The first is for all devices, the second for a CPU, the third for a GPU that runs our kernels."""
+"""The first is for all devices, the second for a CPU, the others for a GPU that runs our kernels:
+those along the window alone, and those along the rows of the data too."""

@@ -42,6 +42,8 @@ def window_plan(
         most = 4 * window
     affordable = affordable_rows(density.size * max(1, n_together // _LARGE_TOGETHER))
     wanted = min(max(SHORTEST_CALL, most), affordable)
+    # Whole windows: the last one of a call sweeps as many states, however few are left.
+    wanted -= wanted % window
     return WindowPlan(window, max_sweeps, tol, capacity=max(wanted, window))
 
 

@@ -1,6 +1,5 @@
 """Numba implementation of :class:`~pymc_deer.ops.inlined_composite.InlinedComposite`."""
 
-from hashlib import sha256
 from typing import Any
 
 from pytensor.graph.basic import Apply
@@ -26,6 +25,7 @@ from pytensor.scalar.basic import (
 
 from pymc_deer.ops.inline_numba import function_of_graph, inlined
 from pymc_deer.ops.inlined_composite import InlinedComposite
+from pymc_deer.ops.numba_source import key_of
 
 _SIMPLE = frozenset(
     {*(Add, Sub, Mul, TrueDiv, Neg, Reciprocal, Sqr, Switch), *(AND, OR, EQ, NEQ, GE, GT, LE, LT)}
@@ -38,7 +38,7 @@ def numba_funcify_inlined_composite(op: InlinedComposite, node: Apply, **kwargs:
     kwargs.pop("storage_map", None)
     named = {"squeeze_output": True, "fgraph_name": "inlined_composite"}
     function, key = function_of_graph(op.fgraph, _inlined_if_simple, **named, **kwargs)
-    return function, key and sha256(f"inlined composite {key}".encode()).hexdigest()
+    return function, key and key_of("inlined composite", key)
 
 
 def _inlined_if_simple(called: Any, function: Any, node: Apply) -> Any:

@@ -2,12 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 from pytensor import config
 from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
+
+_OURS = f"{__name__} {version('pymc-deer')}"
+
+
+def key_of(*parts: str) -> str:
+    """On disk, of what these parts make, by this version of the package.
+
+    What another one has left there may name modules that are gone.
+    """
+    return sha256(" ".join([_OURS, *parts]).encode()).hexdigest()
 
 
 def compiled_source(source: str, name: str, **names: Any) -> Callable[..., Any]:
@@ -22,7 +33,7 @@ def compiled_source(source: str, name: str, **names: Any) -> Callable[..., Any]:
     names
         What else the definition uses, which is no part of what is known on disk.
     """
-    key = sha256(f"nogil exact {source}".encode()).hexdigest() if config.numba__cache else None
+    key = key_of("nogil exact", source) if config.numba__cache else None
     return compiled_under(key, source, name, names, fastmath=False)
 
 
@@ -61,4 +72,4 @@ def from_source(
 
     env = {"__name__": __name__, "inner": inner, "np": np, "numba": numba}
     function = numba_njit(compile_numba_function_src(source, name, env), **options)
-    return function, inner_key and sha256(f"{name} {inner_key} {source}".encode()).hexdigest()
+    return function, inner_key and key_of(name, inner_key, source)

@@ -17,8 +17,9 @@ from pymc_deer.typing import Tensor
 class Repeat(OpFromGraph):
     """An inner graph that maps its first inputs to new values of them, applied n times.
 
-    The Op takes one more input than its inner graph, the first: the integer n. Its outputs are the
-    first inputs after n rounds, themselves if n is 0.
+    The Op takes one more input than its inner graph, the first: the integer n, or a vector of such
+    numbers, one for each of several states that go together, for as many rounds as the largest of
+    them says. Its outputs are the first inputs after these rounds, themselves if there are none.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ class Repeat(OpFromGraph):
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         n, *states = inputs
         carried, shared = states[: self.n_carried], states[self.n_carried :]
-        for _ in range(int(n)):
+        for _ in range(int(np.max(n))):
             carried = [np.asarray(value) for value in self.fn(*carried, *shared)]
         for storage, value in zip(outputs, carried, strict=True):
             storage[0] = value

@@ -1,7 +1,5 @@
 """The kernel of :class:`~pymc_deer.ops.row_blocks.RowBlocks`, in Pallas, for GPUs.
 
-Imported where there is one: Pallas takes longer to import than all of JAX.
-
 Each program of the kernel has a block of states and goes along the rows block by block. Where there
 are few states, several programs share the rows, and what they find is added up afterwards.
 
@@ -26,6 +24,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Sum
 
 from pymc_deer.graphs.log_products import signed_softplus
+from pymc_deer.ops.pallas_kernels import kernel
 from pymc_deer.ops.row_arithmetic import (
     HALF,
     N_PIECES,
@@ -67,14 +66,14 @@ def compile_small_kernel() -> None:
         out_ref[...] = product(pieces, pieces, 1, 1)
 
     shape = jax.ShapeDtypeStruct((_NARROWEST, _NARROWEST), "float32")
-    kernel = pl.pallas_call(square, out_shape=shape, compiler_params=_COMPILER)
-    jax.jit(kernel).lower(shape).compile()
+    small = kernel(square, out_shape=shape, compiler_params=_COMPILER)
+    jax.jit(small).lower(shape).compile()
 
 
 class RowKernel:
-    """The kernel of an inner graph, as a function of its inputs."""
+    """The kernel of an inner graph, as a function of its inputs, for one of so many batches."""
 
-    def __init__(self, fgraph: Any) -> None:
+    def __init__(self, fgraph: Any, n_batches: int = 1) -> None:
         kinds = (Dot, Elemwise, Sum)
         self._nodes = [node for node in fgraph.toposort() if isinstance(node.op, kinds)]
         self._inputs, self._outputs = fgraph.inputs, fgraph.outputs
@@ -90,7 +89,7 @@ class RowKernel:
         # Programs that share the rows of a block of states; of each the groups, and of these the
         # blocks of rows.
         n_blocks = -(-self.n_rows // ROWS)
-        self._shares = max(1, min(n_blocks, _PROGRAMS // (self.n_states // STATES)))
+        self._shares = max(1, min(n_blocks, _PROGRAMS * STATES // (n_batches * self.n_states)))
         self._n_groups = -(-n_blocks // (self._shares * _GROUP))
         self._n_blocks = -(-n_blocks // (self._shares * self._n_groups))
 
@@ -100,7 +99,7 @@ class RowKernel:
         read = [array.astype("int8") if array.dtype == bool else array for array in read]
         for v in self._of_rows:
             read += (piece for piece in pieces_of(given[v], HALF))
-        found = pl.pallas_call(
+        found = kernel(
             self._run,
             grid=(self.n_states // STATES, self._shares),
             in_specs=[

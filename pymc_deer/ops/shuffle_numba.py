@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 
 from pymc_deer.ops.inline_numba import inlined_in_graphs
+from pymc_deer.ops.numba_source import key_of
 from pymc_deer.ops.shuffle import Shuffle
 
 _NEW = -1
@@ -36,8 +36,7 @@ def numba_funcify_shuffle(op: Shuffle, node: Apply, **kwargs: object) -> Any:
         return view(np.asarray(x))
 
     shuffled = of_array if shape else of_scalar
-    key = sha256(f"{type(op)} {order} {long_axes}".encode()).hexdigest()
-    return inlined_in_graphs(shuffled), key
+    return inlined_in_graphs(shuffled), key_of(str(type(op)), str(order), str(long_axes))
 
 
 @cache

@@ -11,7 +11,6 @@ nothing outside our own functions changes.
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_
 from pytensor.scalar.basic import ScalarOp
 from pytensor.scalar.math import Sigmoid, Softplus
 
+from pymc_deer.ops.numba_source import key_of
 from pymc_deer.ops.vector_math import CALLED, VECTOR_OPS
 
 _LIBRARY = "libmvec.so.1"
@@ -135,7 +135,7 @@ _COMPOSED: dict[type[ScalarOp], Callable[..., Any]] = {Sigmoid: _sigmoid, Softpl
 
 def _register(op: type[ScalarOp], ours: type[ScalarOp]) -> None:
     function = _COMPOSED.get(op) or _COMPILED[CALLED[op][0]]
-    key = sha256(f"{ours} {_VERSION}".encode()).hexdigest()
+    key = key_of(str(ours), str(_VERSION))
 
     @register_funcify_and_cache_key(ours)
     def numba_funcify_vector_op(_: ScalarOp, node: object = None, **kwargs: object) -> Any:

@@ -1,7 +1,5 @@
 """The kernels of :class:`~pymc_deer.ops.window_scan.WindowScanInKernel`, in Pallas, for GPUs.
 
-Imported where there is one, as those of ``row_kernel``.
-
 The window is cut into chunks of about as many steps as there are chunks. A first kernel composes
 the affine maps of each chunk and adds up its residuals; a second one goes through what the chunks
 before have left, and then along the steps of its own (Blelloch 1990, "Prefix sums and their
@@ -22,6 +20,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 
 from pymc_deer.acceptance import accepts
+from pymc_deer.ops.pallas_kernels import kernel
 from pymc_deer.ops.scan_jax import ROUNDS
 
 _WARP, _MOST_COLUMNS = 32, 128
@@ -29,6 +28,10 @@ _WARP, _MOST_COLUMNS = 32, 128
 
 _AT_ONCE = 16
 """Steps that are read before any of them is computed: memory answers after hundreds of cycles."""
+
+_HELD = 8
+"""Bytes of each of a step's arrays that a thread may hold for as many steps: four arrays are then
+half of its 255 registers. Of longer rows fewer steps are read at once."""
 
 _COMPILER = plt.CompilerParams(num_warps=1, num_stages=1)
 
@@ -58,7 +61,7 @@ def next_guess_and_error(
     of_each_step = pl.BlockSpec((None, length), lambda i, j: (j, i))
     per_chunk = jax.ShapeDtypeStruct((grid[0], size), dtype)
     per_step = jax.ShapeDtypeStruct((grid[1], width), dtype)
-    call = partial(pl.pallas_call, grid=grid, compiler_params=_COMPILER)
+    call = partial(kernel, grid=grid, compiler_params=_COMPILER)
     composed = call(
         partial(_compose, size=size),
         in_specs=[*[steps] * 4, *[decisions] * 2],
@@ -200,7 +203,8 @@ def _along(
 
     It is given the number of the first row of each reading, and the rows.
     """
-    count = min(_AT_ONCE, refs[0].shape[0])
+    held = mask.shape[0] // _WARP * carry[0].dtype.itemsize
+    count = min(_AT_ONCE * _HELD // max(held, _HELD), refs[0].shape[0])
 
     def step(i: Any, carry: Rows) -> Rows:
         return advance(i * count, _loaded(refs, i * count, count, mask), carry)

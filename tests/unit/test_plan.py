@@ -40,6 +40,14 @@ def test_windows_are_as_wide_for_many_chains() -> None:
     assert [plan.capacity for plan in plans] == [4096, 4096]
 
 
+@pytest.mark.parametrize(
+    ("window", "size", "capacity"), [(8192, 1000, 16_384), (100, 50_000, 300), (1024, 10**6, 1024)]
+)
+def test_calls_in_windows_are_whole_windows(window: int, size: int, capacity: int) -> None:
+    """Where memory bounds them too; a window that is larger than that has been asked for."""
+    assert window_plan(window, None, 1e-6, density_of(size)).capacity == capacity
+
+
 @pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")
 def test_the_chains_of_a_run_count_where_they_are_one_batch(
     monkeypatch: pytest.MonkeyPatch,

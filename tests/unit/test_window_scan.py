@@ -73,7 +73,10 @@ def test_decisions_change_from_round_to_round() -> None:
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(
     ("width", "size", "factors"),
-    [(128, 3, 3), (128, 3, 1), (512, 32, 32), (1280, 5, 5), (256, 200, 200)],
+    [
+        *[(64, 1, 1), (128, 3, 3), (128, 3, 1), (512, 32, 32), (1280, 5, 5), (1280, 33, 33)],
+        *[(256, 70, 70), (256, 200, 200)],
+    ],
 )
 def test_kernels_find_what_a_loop_finds(width: int, size: int, factors: int, dtype: str) -> None:
     """With coordinates that do not fill a program, and several programs of coordinates."""
@@ -86,8 +89,9 @@ def test_kernels_find_what_a_loop_finds(width: int, size: int, factors: int, dty
         assert_allclose(found, expected, atol=TOLERANCE[dtype] * np.abs(expected).max())
 
 
-def test_chains_of_a_batch_find_what_each_finds_alone() -> None:
-    chains = [arguments(256, 7, 7, "float32") for _ in range(3)]
+@pytest.mark.parametrize("size", [7, 130])
+def test_chains_of_a_batch_find_what_each_finds_alone(size: int) -> None:
+    chains = [arguments(256, size, size, "float32") for _ in range(3)]
     for i, values in enumerate(chains):
         values[1] += i
     together = jax.vmap(window_scan_kernel.next_guess_and_error)(
