@@ -114,13 +114,13 @@ class AbsentGpu(OneDevice):
         described = get_topology_desc("h100", "cuda", target_config=H100, topology="1x1x1")
         self._there = SingleDeviceSharding(described.devices[0])
 
-    def program(self, loop: Any) -> Any:
+    def program(self, loop: Any, given: Sequence[int]) -> Any:
         def run(*arguments: Any) -> Any:
             begun = time.perf_counter()
             shapes = jax.tree.map(self._shape, arguments)
             # Kernels of our own ask which device they are for.
             with jax.sharding.use_abstract_mesh(_MESH):
-                lowered = jax.jit(loop, donate_argnums=0).lower(*shapes)
+                lowered = jax.jit(loop, donate_argnums=given).lower(*shapes)
             program = lowered.compile(compiler_options=OPTIONS)
             raise NothingRunsError(program, time.perf_counter() - begun)
 

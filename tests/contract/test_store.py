@@ -29,8 +29,8 @@ from pymc_deer import store
 from pymc_deer.chains import ensemble, plan
 from pymc_deer.chains.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
+from pymc_deer.sampling import recorder, shared_step, store_recorder
 from pymc_deer.sampling.checkpoint import Checkpoint
-from pymc_deer.sampling.driver import recorder, shared_step, store_recorder
 from pymc_deer.sampling.store_recorder import StoreRecorder
 from pymc_deer.status import ModelError, OptionError
 from pymc_deer.store import DrawStore, open_store

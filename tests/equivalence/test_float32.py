@@ -96,7 +96,7 @@ def test_products_have_all_digits(window: int, monkeypatch: pytest.MonkeyPatch) 
 
     programs = []
 
-    def program(self, loop):
+    def program(self, loop, given):
         def run(*arguments):
             programs.append(jax.jit(loop).lower(*arguments).as_text())
             return loop(*arguments)
