@@ -11,9 +11,9 @@ from importlib.metadata import version
 
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
-from pymc_deer.profiling import profile
+from pymc_deer.profiling.profile import profile
 from pymc_deer.resuming import resume
-from pymc_deer.sampling import sample
+from pymc_deer.sampling.driver import sample
 from pymc_deer.sweep_trace import SweepTrace, trace_sweeps
 
 __version__ = version("pymc-deer")

@@ -29,18 +29,18 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import discrete_dtypes
 
-from pymc_deer.checks import failures_rejected
-from pymc_deer.constants import folded, lifted
-from pymc_deer.data_shapes import refuse_shapes
-from pymc_deer.derivatives import HvpFunction, automatic_hvp, gradient
-from pymc_deer.gradient_first import CHEAP, GradientFirst, common_parts
-from pymc_deer.kernel_distances import distances_with_gradient
-from pymc_deer.logistic import evaluated_once
-from pymc_deer.named_axes import ARRAY_TYPES, array_like, named_as, without_names
+from pymc_deer.graphs.checks import failures_rejected
+from pymc_deer.graphs.constants import folded, lifted
+from pymc_deer.graphs.data_shapes import refuse_shapes
+from pymc_deer.graphs.derivatives import HvpFunction, automatic_hvp, gradient
+from pymc_deer.graphs.gradient_first import CHEAP, GradientFirst, common_parts
+from pymc_deer.graphs.kernel_distances import distances_with_gradient
+from pymc_deer.graphs.logistic import evaluated_once
+from pymc_deer.graphs.named_axes import ARRAY_TYPES, array_like, named_as, without_names
+from pymc_deer.graphs.row_order import RowOrder, in_fast_order
+from pymc_deer.graphs.sums_by_group import summed_by_group_first
 from pymc_deer.precision import added_in_float64, precision_of
-from pymc_deer.row_order import RowOrder, in_fast_order
 from pymc_deer.status import ModelError
-from pymc_deer.sums_by_group import summed_by_group_first
 from pymc_deer.typing import Tensor
 
 Point = Mapping[str, np.ndarray]

@@ -39,8 +39,8 @@ _SECANT_RANGE = (0.7, 3.0)
 """Whitened curvatures that a secant is believed to show: outside lie steps that crossed a bend."""
 
 _LEAST_SECANT = -0.4
-"""Paths that turn back have less. With 0 regressions take a quarter more sweeps, and with -1 others
-twice as many, where curvature varies."""
+"""Paths that turn back have less. With 0 two of three regressions take a quarter more sweeps, and
+with -1 other models twice as many, where curvature varies."""
 
 _OTHERS = 0.1
 """Weight of what other coordinates moved by, beside a coordinate's own move: they change its

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytensor.tensor as pt
 
 from pymc_deer.acceptance import accepts
-from pymc_deer.gradient_first import GradientFirst
+from pymc_deer.graphs.gradient_first import GradientFirst
 from pymc_deer.leapfrog import Path, Phase, Tangent, leapfrog
 from pymc_deer.precision import wide_sum
 from pymc_deer.typing import Tensor

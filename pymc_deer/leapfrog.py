@@ -22,8 +22,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.traversal import explicit_graph_inputs
 
-from pymc_deer.gradient_first import GradientFirst
-from pymc_deer.repeat import Repeat
+from pymc_deer.graphs.gradient_first import GradientFirst
+from pymc_deer.ops.repeat import Repeat
 from pymc_deer.typing import Tensor
 
 Hvp = Callable[[Tensor, Tensor], Tensor]
@@ -99,8 +99,7 @@ def leapfrog(
             carried = values[: len(values) - len(nothing)]
             return [n_left - 1, *_step(density, tangent, step_size, moves, *carried)]
 
-        longest = pt.max(n_left) if n_left.ndim else n_left
-        _, *values = _repeated(longest, step, [n_left, *values, *nothing])
+        _, *values = _repeated(n_left, step, [n_left, *values, *nothing])
     z, momentum, dlogp, _, *others = values
     parts = others[len(directions) :]
     return Phase(z, momentum, density.logp(parts), dlogp), others[0] if directions else None

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-_CAUTIOUS = 2.0**31
+CAUTIOUS = 2.0**31
 """Where the system does not say."""
 
 _MOST_NUMBERS = 2**24
@@ -35,7 +35,7 @@ def _of_machine() -> float:
     try:
         return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):
-        return _CAUTIOUS
+        return CAUTIOUS
 
 
 def _of_container() -> float:

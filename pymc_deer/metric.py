@@ -14,7 +14,7 @@ import numpy as np
 import pytensor.tensor as pt
 from scipy.linalg import solve_triangular
 
-from pymc_deer.gradient_first import GradientFirst
+from pymc_deer.graphs.gradient_first import GradientFirst
 from pymc_deer.typing import Tensor
 
 _SMALL = 64

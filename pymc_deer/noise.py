@@ -1,7 +1,8 @@
 """The noise tape: every random number of a stretch of chain, drawn before it is run.
 
 Row t of the tape depends on the seed and on t alone, not on how the chain is cut into windows or
-blocks, nor on the backend or dtype. This is what makes the chain's states a function of the seed.
+blocks, nor on the backend; momenta that a device makes depend on the dtype besides. This is what
+makes the chain's states a function of the seed.
 """
 
 from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_deer.noise import draw_normals as draw_by_numpy
-from pymc_deer.numba_source import compiled_source
+from pymc_deer.ops.numba_source import compiled_source
 
 _FILL = """
 def fill(rng, numbers):

@@ -12,7 +12,7 @@ import xarray as xr
 from xarray import Dataset, DataTree
 
 from pymc_deer.options import is_integer, listed
-from pymc_deer.profile_report import Profile
+from pymc_deer.profiling.report import Profile
 from pymc_deer.status import BackendError, OptionError, invalid_option
 from pymc_deer.sweep_trace import SweepTrace
 

@@ -9,7 +9,7 @@ from pymc.backends.ndarray import NDArray
 from pymc.step_methods.compound import CompoundStep
 from xarray import DataTree
 
-from pymc_deer.inference_data import inference_data
+from pymc_deer.sampling.inference_data import inference_data
 from pymc_deer.status import OptionError, invalid_option
 from pymc_deer.step import DeerStep
 

@@ -25,7 +25,12 @@ STATS: tuple[Stat, ...] = (
         "probability",
         "Mean Metropolis acceptance probability of the draw's transitions.",
     ),
-    Stat("step_size", np.float64, "whitened", "Leapfrog step size of the draw's transitions."),
+    Stat(
+        "step_size",
+        np.float64,
+        "whitened",
+        "Tuned leapfrog step size; `step_size_jitter` and `small_steps` vary it by transition.",
+    ),
     Stat(
         "diverging",
         bool,

@@ -20,16 +20,16 @@ from rich.table import Column
 
 from pymc_deer.backends import resolve_backend, resolve_noise
 from pymc_deer.backends.base import Solver
-from pymc_deer.calibration import Calibration
-from pymc_deer.chain import Chain, ChainRecord
+from pymc_deer.chains.calibration import Calibration
+from pymc_deer.chains.chain import Chain, ChainRecord
+from pymc_deer.chains.prepare import Prepared, new_warmup, prepare
+from pymc_deer.chains.stretch import Streams
+from pymc_deer.chains.trials import UNKNOWN
 from pymc_deer.density import Density, build_density
 from pymc_deer.options import BackendName, Options, refuse_seed
-from pymc_deer.prepare import Prepared, new_warmup, prepare
 from pymc_deer.start import find_start
 from pymc_deer.stats import STATS_DTYPES_SHAPES
 from pymc_deer.status import OptionError
-from pymc_deer.stretch import Streams
-from pymc_deer.trials import UNKNOWN
 from pymc_deer.variables import continuous_variables
 
 # A child of PyMC's logger: shown, and silenced, as PyMC's own messages are.

@@ -30,9 +30,8 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 
 from pymc_deer.acceptance import accepts
-from pymc_deer.batch import Batching, BatchMap
 from pymc_deer.density import Density
-from pymc_deer.gradient_first import GradientFirst
+from pymc_deer.graphs.gradient_first import GradientFirst
 from pymc_deer.jacobian import (
     Rule,
     accepted_jacobian,
@@ -44,9 +43,10 @@ from pymc_deer.kernel import State, transition
 from pymc_deer.leapfrog import Path, Tangent
 from pymc_deer.metric import MetricKind, SymbolicMetric
 from pymc_deer.noise import NoiseSource
+from pymc_deer.ops.batch import Batching, BatchMap
+from pymc_deer.ops.window_scan import window_scan
 from pymc_deer.precision import WIDE, in_precision
 from pymc_deer.typing import Tensor
-from pymc_deer.window_scan import window_scan
 
 Kernel = Literal["mala", "hmc"]
 """Transitions of one leapfrog step, or of as many as the tape says."""
@@ -120,6 +120,13 @@ def _sequential(density: Density, spec: SweepSpec) -> Program:
     return Program(inputs, [*moved.state, moved.log_alpha, moved.energy])
 
 
+def build_gradients(density: Density, width: int) -> Program:
+    """Logp (W,) and gradient (W, D) of states (W, D), which most of a sweep's memory is for."""
+    with in_precision(density.dtype):
+        states = pt.tensor("states", dtype=density.dtype, shape=(width, density.size))
+        return Program([states, *density.params], list(density.batch.both(states)))
+
+
 def build_sweep(
     density: Density,
     spec: SweepSpec,
@@ -134,7 +141,7 @@ def build_sweep(
     (W or 1, P, D), step_size (W,), n_leapfrog (W,), bend (W,), curvature (), tol (), blocking (2,),
     the metric's arrays and params; outputs the next guess S' (W, D) and memory, states F (W, D),
     their logp (W,) and gradient (W, D), log_alpha (W,), energy (W,) and the number of committed
-    steps k. What `bend` is says :class:`~pymc_deer.scan.ChainScan`.
+    steps k. What `bend` is says :class:`~pymc_deer.ops.scan.ChainScan`.
 
     Parameters
     ----------

@@ -15,16 +15,16 @@ from pymc.model import Model
 from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import resolve_backend
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.forecast import known_ahead
 from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import Noise
-from pymc_deer.batch import BATCHINGS
+from pymc_deer.chains.prepare import prepare, warmed_up
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import build_density
-from pymc_deer.forecast import known_ahead
 from pymc_deer.jacobian import unit_probes
+from pymc_deer.ops.batch import BATCHINGS
 from pymc_deer.options import OPTIONS, is_integer, refuse_seed
-from pymc_deer.prepare import prepare, warmed_up
 from pymc_deer.status import invalid_option
-from pymc_deer.stretch import Streams
 from pymc_deer.variables import continuous_variables, given_model
 
 

@@ -20,7 +20,7 @@ from xarray import DataTree
 from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.ensemble import Ensemble
+from pymc_deer.chains.ensemble import Ensemble
 from pymc_deer.step import DeerStep
 
 BACKENDS = tuple(os.environ.get("PYMC_DEER_TEST_BACKENDS", "numba,jax").split(","))
@@ -164,3 +164,15 @@ def buffers_taken(patch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     patch.setattr(JaxSolver, "_take_buffers", taking)
     return taken
+
+
+def window_scan_arguments(
+    width: int, size: int, factors: int, dtype: str, seed: int = 3
+) -> list[np.ndarray]:
+    """As of a window scan. Decisions change with states: of one in four between two rounds."""
+    rng = np.random.default_rng(seed)
+    shapes = [(width, factors), *[(width, size)] * 3, (size,)]
+    jacobian, *others = (rng.normal(size=shape).astype(dtype) for shape in shapes)
+    log_alpha, log_u = rng.normal(size=width), np.log(rng.uniform(size=width))
+    bend = rng.uniform(0.02, 0.1, width).astype(dtype)
+    return [np.clip(jacobian, 0, 1), *others, log_alpha, log_u, bend]

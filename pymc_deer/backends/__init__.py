@@ -73,9 +73,9 @@ def gpu_name(backend: BackendName) -> str | None:
     """What the GPU is called that the backend's chains run on, if they do."""
     if not runs_on_gpu(backend):
         return None
-    import jax
+    from pymc_deer.backends.default_device import default_device
 
-    return str(jax.local_devices()[0].device_kind)
+    return str(default_device().device_kind)
 
 
 def make_solver(
@@ -120,6 +120,6 @@ def _jax_has_gpu() -> bool:
     if importlib.util.find_spec("jax") is None:
         return False
     share_gpu_memory()
-    import jax
+    from pymc_deer.backends.default_device import default_device
 
-    return jax.default_backend() == "gpu"
+    return default_device().platform == "gpu"

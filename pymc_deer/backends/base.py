@@ -19,7 +19,6 @@ from pymc_deer.backends.request import Job, Request, TapedRequest, Tuning
 from pymc_deer.backends.threads import OneAtATime, Threads, available_cores, existing_cores
 from pymc_deer.backends.trajectory import SOLVED, Buffers, Found, Noise, Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
-from pymc_deer.batch import Batching
 from pymc_deer.density import Density
 from pymc_deer.duplicate import duplicate
 from pymc_deer.jacobian import Rule
@@ -27,6 +26,7 @@ from pymc_deer.memory import available_memory
 from pymc_deer.metric import Metric
 from pymc_deer.noise import Draw, Tape, draw_keys
 from pymc_deer.noise_numba import FasterOnceMany
+from pymc_deer.ops.batch import Batching
 from pymc_deer.sweep import SweepSpec
 
 _THREADS_SECONDS = 2e-3
@@ -82,9 +82,7 @@ class Solver(ABC):
         self._cast: dict[str, tuple[Metric, tuple[np.ndarray, ...]]] = {}
         self._passed_on: dict[int, tuple[np.ndarray, Any]] = {}
         self._paces: dict[Hashable, Pace] = defaultdict(Pace)
-        self._paces_beside: dict[int, dict[Hashable, Pace]] = defaultdict(
-            partial(defaultdict, Pace)
-        )
+        self._paces_beside: dict[int, Any] = defaultdict(partial(defaultdict, Pace))
 
     @property
     def batching(self) -> Batching | None:
@@ -284,13 +282,13 @@ class Solver(ABC):
         """Fill the buffers; how, for each chain."""
         n = len(jobs[0].noise.log_u)
         if self.plan.window == 1:
-            self._sequential(jobs, inputs, 0)
+            self._sequential(jobs, inputs, [0] * len(jobs))
             done = [(n, 0) for _ in jobs]
         else:
             done = self._windowed(jobs, inputs)
-            for job, (n_done, _) in zip(jobs, done, strict=True):
-                if n_done < n:
-                    self._sequential([job], inputs, n_done)
+            if left := [(job, k) for job, (k, _) in zip(jobs, done, strict=True) if k < n]:
+                jobs_left, firsts = zip(*left, strict=True)
+                self._sequential(jobs_left, inputs, firsts)
         return [
             Found(job.noise.n_leapfrog, job.noise.step_sizes, n_sweeps, n - n_done)
             for job, (n_done, n_sweeps) in zip(jobs, done, strict=True)
@@ -396,5 +394,7 @@ class Solver(ABC):
         """
 
     @abstractmethod
-    def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
-        """Fill the buffers from row `first` on, step by step."""
+    def _sequential(
+        self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], firsts: Sequence[int]
+    ) -> None:
+        """Fill the buffers of each from a row on, step by step."""

@@ -6,9 +6,11 @@ from typing import Any
 import jax
 
 
-def first_that_runs(forms: Sequence[Callable[[], Callable[..., Any]]]) -> Callable[..., Any]:
+def first_that_runs(
+    forms: Sequence[Callable[[], Callable[..., Any]]], left_out: Callable[[Exception], None]
+) -> Callable[..., Any]:
     """A program that :class:`FirstThatRuns` has the choice of, or the only one, built at once."""
-    return forms[0]() if len(forms) == 1 else FirstThatRuns(forms)
+    return forms[0]() if len(forms) == 1 else FirstThatRuns(forms, left_out)
 
 
 class FirstThatRuns:
@@ -21,11 +23,16 @@ class FirstThatRuns:
     ----------
     forms
         Build the program in one form each, the preferred one first. What the last one raises is
-        raised.
+        raised. Those that cannot be built are passed over; of what goes wrong when others run
+        `left_out` is told.
     """
 
-    def __init__(self, forms: Sequence[Callable[[], Callable[..., Any]]]) -> None:
-        self._forms = forms
+    def __init__(
+        self,
+        forms: Sequence[Callable[[], Callable[..., Any]]],
+        left_out: Callable[[Exception], None],
+    ) -> None:
+        self._forms, self._left_out = forms, left_out
         self._program: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
@@ -35,11 +42,15 @@ class FirstThatRuns:
         for form in preferred:
             try:
                 program = form()
+            except Exception:  # noqa: BLE001 - whatever is missing, the next form may do without
+                continue
+            try:
                 results = program(*arguments)
-            except Exception:
+            except Exception as error:
                 if _is_used_up(arguments):
                     # It has run, and what went wrong is something else.
                     raise
+                self._left_out(error)
                 continue
             self._program = program
             return results

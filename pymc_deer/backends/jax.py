@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from pymc_deer.backends.aligned import empty_tape, fill_tape
+from pymc_deer.backends.default_device import default_device
 from pymc_deer.backends.first_that_runs import first_that_runs
-from pymc_deer.backends.jax_functions import abstract, sizes
 from pymc_deer.backends.jax_loops import state_at
 from pymc_deer.backends.jax_programs import JaxPrograms
 from pymc_deer.backends.jax_results import Results
@@ -25,9 +25,11 @@ from pymc_deer.backends.placement import ManyDevices
 from pymc_deer.backends.request import Job, Request
 from pymc_deer.backends.spares import Spares
 from pymc_deer.backends.trajectory import Found, Trajectory, solved_types
-from pymc_deer.batch import Batching
 from pymc_deer.batches import as_many
 from pymc_deer.beside import Beside
+from pymc_deer.memory import CAUTIOUS
+from pymc_deer.ops.batch import Batching
+from pymc_deer.ops.row_blocks_jax import log_left_out
 from pymc_deer.status import ForkError
 
 _RESULTS = 10
@@ -110,16 +112,21 @@ class JaxSolver(JaxPrograms):
         self.placement.refuse_differences((*_numbers(jobs), *inputs[:n_metric]))
         return super()._solve_piece(jobs, inputs)
 
-    def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
-        batch = as_many(jobs, self.n_together)
-        noises = [job.noise.after(first) if first else job.noise for job in batch]
+    def _sequential(
+        self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], firsts: Sequence[int]
+    ) -> None:
+        batch, begins = as_many(jobs, self.n_together), as_many(firsts, self.n_together)
+        own = zip(batch, begins, strict=True)
+        noises = [job.noise.after(first) if first else job.noise for job, first in own]
         # The first row is for where the chains start.
-        n, rows = len(noises[0].log_u), 1 + self.plan.capacity
+        n, rows = max(len(noise.log_u) for noise in noises), 1 + self.plan.capacity
         places = max(len(batch), self._places)
         starts = np.zeros((places, self.density.size), self.density.dtype)
-        for i, job in enumerate(batch):
+        for i, (job, first) in enumerate(zip(batch, begins, strict=True)):
             starts[i] = job.buffers.state_before(first) if first else job.start
-        keeps = jobs[0].buffers.stride, first % jobs[0].buffers.stride
+        # Chains that begin at different rows do not have their strides at the same ones.
+        stride = jobs[0].buffers.stride if len(set(firsts)) == 1 else 1
+        keeps = stride, firsts[0] % stride
         at_once = len(batch) if self.batches_chains else 1
         weight = len(batch) // at_once * max(noise.n_leapfrog.max() for noise in noises)
         pace = self._paces["sequential", at_once]
@@ -134,7 +141,7 @@ class JaxSolver(JaxPrograms):
             rest = *call, *keeps, len(batch), self._on_device(inputs)
             filled = loop(filled, starts, *arrays, *rest)
             filled[0].block_until_ready()
-        Results(self.placement, self.batches_chains).write_kept(filled, jobs, first)
+        Results(self.placement, self.batches_chains).write_kept(filled, jobs, firsts, stride)
         # Once they are read: the next stretch may begin at once, in another thread.
         self._buffers.keep((places, rows), filled)
         self._tapes.keep((places, rows), tape)
@@ -244,9 +251,9 @@ class JaxSolver(JaxPrograms):
 
     def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
         """See :meth:`Solver.sweep_alone`."""
-        forms = [partial(self._sweep, *graph, batching) for graph in self._window_graphs()]
+        forms = [partial(self._sweep, graph, batching) for graph in self._window_graphs()]
         with self._session():
-            sweep = first_that_runs(forms)
+            sweep = first_that_runs(forms, log_left_out)
 
         def run(*arguments: np.ndarray) -> list[np.ndarray]:
             with self._session():
@@ -257,17 +264,17 @@ class JaxSolver(JaxPrograms):
     def bytes_per_state(self) -> int:
         """The arrays of length D, the results of two pieces, and the density's largest ones."""
         with self._session():
-            step, program = self._step()
-            traced = jax.make_jaxpr(step)(*map(abstract, program.inputs))
+            largest = self._bytes_of_largest()
         second = _RESULTS * self._bytes_of_vector if self.overlaps else 0
-        return super().bytes_per_state() + second + 4 * max(sizes(traced.jaxpr), default=0)
+        return super().bytes_per_state() + second + 4 * largest
 
     def free_memory(self) -> float:
-        device = jax.local_devices()[0]
-        stats = device.memory_stats() if device.platform == "gpu" else None
-        if not stats:
+        device = default_device()
+        if device.platform != "gpu":
             return super().free_memory()
-        return float(stats["bytes_limit"] - stats["bytes_in_use"])
+        stats = device.memory_stats()
+        # Allocators other than JAX's own do not say, and the host's memory is none of the GPU's.
+        return float(stats["bytes_limit"] - stats["bytes_in_use"]) if stats else CAUTIOUS
 
     @contextmanager
     def _session(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Any
 
 import jax
@@ -9,10 +10,13 @@ from pytensor.compile.mode import Mode
 
 from pymc_deer.sweep import Program
 
+_FILTERS = Lock()
+"""Warnings' filters are the process's own: threads that put them back must not overlap."""
+
 
 def compiled(program: Program, mode: Mode) -> Callable[..., Any]:
     """The program as a JAX function, traced once to see that it can be."""
-    with warnings.catch_warnings():
+    with _FILTERS, warnings.catch_warnings():
         # PyTensor's dispatch warns of what JAX may not trace; whether it does is tried next.
         warnings.filterwarnings("ignore", module="pytensor.link.jax")
         warnings.filterwarnings("ignore", message="Skipping .* Op", category=UserWarning)
@@ -21,14 +25,27 @@ def compiled(program: Program, mode: Mode) -> Callable[..., Any]:
     return function
 
 
-def sizes(jaxpr: Any) -> Iterator[int]:
-    """Bytes of each intermediate result, but for transposed data."""
+def largest_result(function: Callable[..., Any], program: Program) -> int:
+    """Bytes of the largest intermediate result of the program's function."""
+    traced = jax.make_jaxpr(function)(*map(abstract, program.inputs))
+    return max(_sizes(traced), default=0)
+
+
+def _sizes(jaxpr: Any) -> Iterator[int]:
+    """Bytes of each intermediate result in memory, but for transposed data."""
     for equation in jaxpr.eqns:
-        inner = [p for p in equation.params.values() if hasattr(p, "jaxpr")]
-        for closed in inner:
-            yield from sizes(closed.jaxpr)
-        if not inner and equation.primitive.name != "transpose":
+        name = equation.primitive.name
+        inner = [] if name == "pallas_call" else list(_inside(equation))
+        for inside in inner:
+            yield from _sizes(inside)
+        if not inner and name != "transpose":
             yield from (v.aval.size * v.aval.dtype.itemsize for v in equation.outvars)
+
+
+def _inside(equation: Any) -> Iterator[Any]:
+    for value in equation.params.values():
+        parts = value if isinstance(value, tuple) else (value,)
+        yield from (part for part in parts if hasattr(part, "eqns"))
 
 
 def abstract(variable: Any) -> jax.ShapeDtypeStruct:

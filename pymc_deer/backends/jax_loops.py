@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from pymc_deer.backends.forecast import on_standard_normal
+from pymc_deer.backends.forecast_jax import forecast
 from pymc_deer.backends.trajectory import KEPT, SOLVED
-from pymc_deer.forecast import on_standard_normal
-from pymc_deer.forecast_jax import forecast
 
 Chains = Callable[[Any, int, tuple[jax.Array, ...]], tuple[jax.Array, ...]]
 """The buffers behind transitions of so many chains from one of them on."""
@@ -121,6 +121,10 @@ def sequential_loop(
         return lax.while_loop(lambda carry: carry[0] <= last, advance, carry)[2]
 
     return order(run, n_chains, buffers)
+
+
+WINDOWED_GIVEN = (0, 4, 5)
+"""Arguments of :func:`windowed_loop` whose memory its results take: buffers, guesses, memory."""
 
 
 def windowed_loop(

@@ -11,10 +11,10 @@ from pytensor.graph.rewriting.basic import (
 )
 from pytensor.tensor.math import Prod, Sum
 
-from pymc_deer.log_products import sigmoid_by_exponential, softplus_by_products
-from pymc_deer.row_blocks import as_it_is_read, computed_as_it_is_read, in_row_blocks
-from pymc_deer.short_axes import shuffled_once
-from pymc_deer.window_scan import window_scan_in_kernel
+from pymc_deer.graphs.log_products import sigmoid_by_exponential, softplus_by_products
+from pymc_deer.graphs.short_axes import shuffled_once
+from pymc_deer.ops.row_blocks import as_it_is_read, computed_as_it_is_read, in_row_blocks
+from pymc_deer.ops.window_scan import window_scan_in_kernel
 
 _BEFORE_ALL = -1.0
 """Position before Ops of formulas are replaced by these."""
@@ -56,10 +56,11 @@ _AS_READ = EquilibriumGraphRewriter(
     [as_it_is_read, computed_as_it_is_read, shuffled_once], max_use_ratio=10
 )
 
-JAX_KERNEL_MODE = JAX_MODE.register(
-    (dfs_rewriter(window_scan_in_kernel), _BEFORE_ALL),
+JAX_SCAN_KERNEL_MODE = JAX_MODE.register((dfs_rewriter(window_scan_in_kernel), _BEFORE_ALL))
+JAX_KERNEL_MODE = JAX_SCAN_KERNEL_MODE.register(
     (_AS_READ, _PREPARED),
     (MergeOptimizer(), _MERGED),
     (dfs_rewriter(in_row_blocks), _BEHIND_ALL),
 )
-"""The first is for all devices, the second for a CPU, the third for a GPU that runs our kernels."""
+"""The first is for all devices, the second for a CPU, the others for a GPU that runs our kernels:
+those along the window alone, and those along the rows of the data too."""

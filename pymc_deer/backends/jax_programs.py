@@ -1,39 +1,58 @@
 """What the JAX backend compiles: steps, sweeps, and the loops around them."""
 
 from abc import ABC
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from pytensor.compile.mode import Mode
 
-import pymc_deer.batch_jax
-import pymc_deer.group_tables_jax
-import pymc_deer.repeat_jax
-import pymc_deer.scan_jax
-import pymc_deer.window_scan_jax  # noqa: F401
+import pymc_deer.ops.batch_jax
+import pymc_deer.ops.group_tables_jax
+import pymc_deer.ops.repeat_jax
+import pymc_deer.ops.scan_jax
+import pymc_deer.ops.window_scan_jax  # noqa: F401
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.first_that_runs import first_that_runs
 from pymc_deer.backends.freed_memory import keep_freed_memory
-from pymc_deer.backends.jax_functions import compiled
+from pymc_deer.backends.jax_functions import compiled, largest_result
 from pymc_deer.backends.jax_loops import (
+    WINDOWED_GIVEN,
     at_once,
     in_turn,
     momenta_of_keys,
     sequential_loop,
     windowed_loop,
 )
-from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_KERNEL_MODE, JAX_MODE
+from pymc_deer.backends.jax_mode import (
+    JAX_CPU_MODE,
+    JAX_KERNEL_MODE,
+    JAX_MODE,
+    JAX_SCAN_KERNEL_MODE,
+)
 from pymc_deer.backends.placement import OneDevice
-from pymc_deer.batch import BATCHINGS, Batching
 from pymc_deer.density import Density
-from pymc_deer.group_tables import summed_by_tables
 from pymc_deer.jacobian import unit_probes
-from pymc_deer.row_blocks import for_row_blocks
+from pymc_deer.ops.batch import BATCHINGS, Batching
+from pymc_deer.ops.group_tables import summed_by_tables
+from pymc_deer.ops.row_blocks import for_row_blocks
+from pymc_deer.ops.row_blocks_jax import log_left_out
 from pymc_deer.status import cannot_compile
-from pymc_deer.sweep import Program, build_sequential, build_sweep
+from pymc_deer.sweep import Program, build_gradients, build_sequential, build_sweep
+
+_WIDE = 2**15
+"""Width of a window most of whose results are its states', not of all of them together."""
+
+
+class WindowGraph(NamedTuple):
+    """A density for windows to evaluate, how PyTensor compiles it, and how to try batches of it."""
+
+    density: Density
+    mode: Mode
+    batchings: Sequence[Batching] = BATCHINGS
 
 
 class JaxPrograms(Solver, ABC):
@@ -47,7 +66,7 @@ class JaxPrograms(Solver, ABC):
         except Exception as error:
             raise cannot_compile(error) from error
         order = at_once if self.batches_chains else in_turn
-        return self._program(partial(sequential_loop, order, step, self._momenta()))
+        return self._program(partial(sequential_loop, order, step, self._momenta()), [0])
 
     def _step(self) -> tuple[Callable[..., Any], Program]:
         """A step of one chain, and the graph that it is compiled of."""
@@ -64,19 +83,38 @@ class JaxPrograms(Solver, ABC):
 
     def _compile_windowed(self) -> Callable[..., Any]:
         forms = [partial(self._windowed_program, *graph) for graph in self._window_graphs()]
-        return first_that_runs(forms)
+        return first_that_runs(forms, log_left_out)
 
-    def _window_graphs(self) -> list[tuple[Density, Mode]]:
-        """Densities for windows to evaluate, and how PyTensor compiles them, the fastest first."""
+    def _window_graphs(self) -> list[WindowGraph]:
+        """What windows may evaluate, the fastest first."""
         density = self._density_here()
-        graphs = [(density, self._mode)]
+        graphs = [WindowGraph(density, self._mode)]
         if self.placement.runs_kernels:
-            # The same for windows of all widths.
-            blocked = self._compiled("row blocks", partial(for_row_blocks, density))
-            graphs.insert(0, (blocked, JAX_KERNEL_MODE))
+            # Which go along the rows of windows whose graph is vectorised.
+            blocked = WindowGraph(self._blocked_density(), JAX_KERNEL_MODE, BATCHINGS[:1])
+            graphs = [blocked, WindowGraph(density, JAX_SCAN_KERNEL_MODE), *graphs]
         return graphs
 
-    def _windowed_program(self, density: Density, mode: Mode) -> Callable[..., Any]:
+    def _blocked_density(self) -> Density:
+        """The density that kernels along rows are made of, the same for windows of all widths."""
+        return self._compiled("row blocks", partial(for_row_blocks, self._density_here()))
+
+    def _bytes_of_largest(self) -> int:
+        """Of the largest of the density's intermediate results, those of one state."""
+        if self.placement.runs_kernels:
+            # Which leave most of them out.
+            with suppress(Exception):
+                return self._compiled("largest", self._bytes_of_largest_beside_kernels)
+        step, program = self._step()
+        return largest_result(step, program)
+
+    def _bytes_of_largest_beside_kernels(self) -> int:
+        program = build_gradients(self._blocked_density(), _WIDE)
+        return -(-largest_result(compiled(program, JAX_KERNEL_MODE), program) // _WIDE)
+
+    def _windowed_program(
+        self, density: Density, mode: Mode, batchings: Sequence[Batching]
+    ) -> Callable[..., Any]:
         """The windowed loop around the first form of the batch that JAX can trace.
 
         The vectorised graph is the faster one, but its shapes may depend on values that JAX only
@@ -84,7 +122,7 @@ class JaxPrograms(Solver, ABC):
         single-state graph then still works.
         """
         failure = None
-        for batching in BATCHINGS:
+        for batching in batchings:
             try:
                 program = build_sweep(density, self.spec, batching, width=self.plan.window)
                 with self.placement.windows():
@@ -94,18 +132,19 @@ class JaxPrograms(Solver, ABC):
                 continue
             self._batchings[self.spec.rule] = batching
             draw = self._draw_probes()
-            return self._program(partial(windowed_loop, sweep, self._momenta(), draw))
+            loop = partial(windowed_loop, sweep, self._momenta(), draw)
+            return self._program(loop, WINDOWED_GIVEN)
         raise cannot_compile(failure) from failure
 
-    def _program(self, loop: Callable[..., Any]) -> Callable[..., Any]:
+    def _program(self, loop: Callable[..., Any], given: Sequence[int]) -> Callable[..., Any]:
         if not self.placement.on_cpu:
             # What comes from another device lies in new arrays for each call.
             keep_freed_memory()
-        return self.placement.program(loop)
+        return self.placement.program(loop, given)
 
-    def _sweep(self, density: Density, mode: Mode, batching: Batching) -> Callable[..., Any]:
-        program = build_sweep(density, self.spec, batching, width=self.plan.window)
-        return jax.jit(compiled(program, mode))
+    def _sweep(self, graph: WindowGraph, batching: Batching) -> Callable[..., Any]:
+        program = build_sweep(graph.density, self.spec, batching, width=self.plan.window)
+        return jax.jit(compiled(program, graph.mode))
 
     @property
     def _mode(self) -> Mode:

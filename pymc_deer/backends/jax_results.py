@@ -30,19 +30,26 @@ class Results:
     placement: OneDevice
     picks: bool
 
-    def write_kept(self, filled: Sequence[jax.Array], jobs: Sequence[Job], at: int) -> None:
-        """What a sequential loop has kept of transitions from `at` on, behind a row for its start.
+    def write_kept(
+        self, filled: Sequence[jax.Array], jobs: Sequence[Job], firsts: Sequence[int], stride: int
+    ) -> None:
+        """What a sequential loop has kept of each chain's transitions from a row on.
 
-        The buffers have a row for each transition of a call, and that one.
+        The buffers have a row for where the loop began, and behind it one for each transition of a
+        call, or for each `stride` where the loop kept no more.
         """
-        buffers, n, first = jobs[0].buffers, len(jobs[0].noise.log_u) - at, 1
-        stride, asked = buffers.stride, self._asked(filled, jobs)
+        first, names = 1, jobs[0].buffers.names
+        asked = self._asked(filled, jobs)
         if stride > 1 and self._is_much(asked):
             kept = slice(first, first - (-(filled[0].shape[1] - 1) // stride))
-            asked, first = asked_rows(asked, buffers.names, first, kept), 0
+            asked, first = asked_rows(asked, names, first, kept), 0
         arrays = self.placement.fetched(asked)
-        for i, job in enumerate(jobs):
-            job.buffers.write_kept(at, n, [array[i, first:] for array in arrays])
+        for i, (job, at) in enumerate(zip(jobs, firsts, strict=True)):
+            n, own = len(job.noise.log_u) - at, [array[i, first:] for array in arrays]
+            if stride == job.buffers.stride:
+                job.buffers.write_kept(at, n, own)
+            else:
+                job.buffers.write(at, [rows[:n] for rows in own])
 
     def write(self, filled: Sequence[jax.Array], jobs: Sequence[Job], done: Sequence[int]) -> None:
         """The rows that each chain has done."""

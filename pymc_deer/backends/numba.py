@@ -4,7 +4,6 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
-from hashlib import sha256
 from threading import Event
 from typing import Any
 
@@ -12,23 +11,23 @@ import numba
 import numpy as np
 from numba.core.errors import NumbaError
 
-import pymc_deer.batch_numba
-import pymc_deer.matmul_numba
-import pymc_deer.repeat_numba
-import pymc_deer.scan_numba  # noqa: F401
+import pymc_deer.ops.batch_numba
+import pymc_deer.ops.matmul_numba
+import pymc_deer.ops.repeat_numba
+import pymc_deer.ops.scan_numba  # noqa: F401
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.forecast import known_ahead
+from pymc_deer.backends.forecast_numba import compiled_chain_states
 from pymc_deer.backends.freed_memory import keep_freed_memory
 from pymc_deer.backends.numba_mode import LOOP_MODE, NUMBA_MODE
 from pymc_deer.backends.request import Job, Request
 from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.batch import BATCHINGS, Batching
-from pymc_deer.forecast import known_ahead
-from pymc_deer.forecast_numba import compiled_chain_states
-from pymc_deer.inline_numba import inlined
+from pymc_deer.graphs.python_ops import calls_python
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.metric import SymbolicMetric
-from pymc_deer.numba_source import compiled_under
-from pymc_deer.python_ops import calls_python
+from pymc_deer.ops.batch import BATCHINGS, Batching
+from pymc_deer.ops.inline_numba import inlined
+from pymc_deer.ops.numba_source import compiled_under, key_of
 from pymc_deer.status import BackendError
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
@@ -160,9 +159,11 @@ class NumbaSolver(Solver):
         key = "sequential" if self.plan.window == 1 else (self.spec.rule, False)
         return key in self._programs
 
-    def _sequential(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], first: int) -> None:
+    def _sequential(
+        self, jobs: Sequence[Job], inputs: Sequence[np.ndarray], firsts: Sequence[int]
+    ) -> None:
         at_rest, params = self._at_rest, self._writeable(inputs)
-        for job in jobs:
+        for job, first in zip(jobs, firsts, strict=True):
             start = job.buffers.state_before(first) if first else job.start
             n, weight = len(job.noise.log_u) - first, job.noise.n_leapfrog[first:].max()
             calls = self._paces["sequential", 1].calls(n, weight)
@@ -323,5 +324,5 @@ def _compile_loop(source: str, inner_name: str, program: Program) -> Callable[..
     """Compile a loop around a program, cached on disk wherever the program itself can be."""
     keep_freed_memory()
     inner, inner_key = program.linked(LOOP_MODE)
-    key = inner_key and sha256(f"nogil direct {source} {inner_key}".encode()).hexdigest()
+    key = inner_key and key_of("nogil direct", source, inner_key)
     return compiled_under(key, source, "run", {inner_name: inlined(inner)})

@@ -15,25 +15,25 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
 from pytensor.tensor.rewriting.scalarize import ScalarizedElemwise
 
-import pymc_deer.groups_numba
-import pymc_deer.inlined_composite_numba
-import pymc_deer.shuffle_numba
-import pymc_deer.vector_loop_numba  # noqa: F401
-from pymc_deer.groups import looked_up, summed_by_group
-from pymc_deer.inline_numba import function_of_graph
-from pymc_deer.inlined_composite import InlinedComposite
-from pymc_deer.matmul import MatrixProduct
-from pymc_deer.scan import running_sum
-from pymc_deer.short_axes import (
+import pymc_deer.ops.groups_numba
+import pymc_deer.ops.inlined_composite_numba
+import pymc_deer.ops.shuffle_numba
+import pymc_deer.ops.vector_loop_numba  # noqa: F401
+from pymc_deer.graphs.short_axes import (
     inlined_gradient,
     reduced_as_it_lies,
     short_axis_first,
     shuffled_once,
 )
-from pymc_deer.shuffle import Shuffle
-from pymc_deer.vector_loop import VectorLoop, body_size, partial_reductions
-from pymc_deer.vector_math import CALLED, VECTOR_OPS
-from pymc_deer.vector_math_numba import has_variants
+from pymc_deer.ops.groups import looked_up, summed_by_group
+from pymc_deer.ops.inline_numba import function_of_graph
+from pymc_deer.ops.inlined_composite import InlinedComposite
+from pymc_deer.ops.matmul import MatrixProduct
+from pymc_deer.ops.scan import running_sum
+from pymc_deer.ops.shuffle import Shuffle
+from pymc_deer.ops.vector_loop import VectorLoop, body_size, partial_reductions
+from pymc_deer.ops.vector_math import CALLED, VECTOR_OPS
+from pymc_deer.ops.vector_math_numba import has_variants
 
 _BEHIND_STABILIZATION = 1.9
 """Position behind the rewrites that look for what can be computed more precisely."""
@@ -71,7 +71,7 @@ def fast_compiling_product(fgraph: Any, node: Any) -> list[Any] | None:
 
 @node_rewriter([CumOp])
 def fast_compiling_sum(fgraph: Any, node: Any) -> list[Any] | None:
-    """Put a :class:`~pymc_deer.scan.RunningSum` in place of a running sum of rows."""
+    """Put a :class:`~pymc_deer.ops.scan.RunningSum` in place of a running sum of rows."""
     [x] = node.inputs
     if (node.op.mode, node.op.axis, x.ndim) != ("add", 0, 2) or x.type.dtype not in _FLOATS:
         return None

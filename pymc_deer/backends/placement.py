@@ -17,8 +17,9 @@ import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pymc_deer.batch_jax import shared_windows
-from pymc_deer.row_blocks_jax import row_kernels_run
+from pymc_deer.backends.default_device import default_device
+from pymc_deer.ops.batch_jax import shared_windows
+from pymc_deer.ops.row_blocks_jax import row_kernels_run
 from pymc_deer.status import BackendError
 
 AXES = ("chain", "window", "data")
@@ -41,25 +42,25 @@ class OneDevice:
     @property
     def on_cpu(self) -> bool:
         """Whether programs run on a CPU."""
-        return jax.local_devices()[0].platform == "cpu"
+        return default_device().platform == "cpu"
 
     @property
     def runs_kernels(self) -> bool:
         """Whether programs may have kernels of our own, which XLA neither makes nor divides."""
-        return not self.on_cpu and row_kernels_run()
+        return not self.on_cpu and row_kernels_run(default_device())
 
     @property
     def spans_processes(self) -> bool:
         """Whether other processes have a part of the mesh, and run the same program."""
         return False
 
-    def program(self, loop: Callable[..., Any]) -> Callable[..., Any]:
+    def program(self, loop: Callable[..., Any], given: Sequence[int]) -> Callable[..., Any]:
         """The loop compiled: its results are each chain's own, but for numbers.
 
-        The buffers, its first argument, make room for them.
+        The arguments whose places are `given` make room for them.
         """
         options = None if self.on_cpu else gpu_options()
-        return jax.jit(loop, donate_argnums=0, compiler_options=options)
+        return jax.jit(loop, donate_argnums=given, compiler_options=options)
 
     def windows(self) -> AbstractContextManager[None]:
         """While sweeps are compiled: that devices share their windows."""
@@ -125,11 +126,11 @@ class ManyDevices(OneDevice):
     def spans_processes(self) -> bool:
         return n_processes(self.mesh.devices) > 1
 
-    def program(self, loop: Callable[..., Any]) -> Callable[..., Any]:
+    def program(self, loop: Callable[..., Any], given: Sequence[int]) -> Callable[..., Any]:
         def placed(*arguments: Any) -> Any:
             return jax.tree.map(partial(self._kept, along=CHAIN), loop(*arguments))
 
-        return jax.jit(placed, donate_argnums=0)
+        return jax.jit(placed, donate_argnums=given)
 
     def windows(self) -> AbstractContextManager[None]:
         return shared_windows(self._in_parts, self._kept)

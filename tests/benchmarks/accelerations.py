@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.forecast import on_standard_normal
 from pymc_deer.examples import breast_cancer, correlated_logistic, eight_schools, radon
-from pymc_deer.forecast import on_standard_normal
 from tests.benchmarks.measure import Warmed, take_no_options, warm_up, write
 from tests.benchmarks.trial_rules import (
     Anderson,

@@ -13,10 +13,10 @@ import pymc as pm
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import TapedRequest
+from pymc_deer.chains.plan import window_plan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.examples import correlated_logistic, eight_schools
 from pymc_deer.options import BackendName
-from pymc_deer.plan import window_plan
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
 from tests.benchmarks.measure import Warmed, paired_ratio, take_no_options, warm_up, write
 

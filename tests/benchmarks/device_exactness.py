@@ -19,8 +19,8 @@ from pymc_deer.backends import make_solver
 from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.options import BackendName
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import Kernel, SweepSpec
 from tests.benchmarks.measure import write
 from tests.benchmarks.scaling import TOLERANCE, Problem

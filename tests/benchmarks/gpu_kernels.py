@@ -33,9 +33,9 @@ import numpy as np
 from pymc_deer.backends import make_solver, placement
 from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import build_density
 from pymc_deer.metric import MetricKind, identity_metric
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import Kernel, SweepSpec
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.measure import short, write_on_gpu

@@ -39,9 +39,9 @@ from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.placement import OneDevice
 from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import Density, build_density
 from pymc_deer.metric import MetricKind, identity_metric
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import Kernel, SweepSpec
 from tests.benchmarks.cases import CASES, SMALL
 from tests.benchmarks.hlo import work_of_loop
@@ -114,13 +114,13 @@ class AbsentGpu(OneDevice):
         described = get_topology_desc("h100", "cuda", target_config=H100, topology="1x1x1")
         self._there = SingleDeviceSharding(described.devices[0])
 
-    def program(self, loop: Any) -> Any:
+    def program(self, loop: Any, given: Sequence[int]) -> Any:
         def run(*arguments: Any) -> Any:
             begun = time.perf_counter()
             shapes = jax.tree.map(self._shape, arguments)
             # Kernels of our own ask which device they are for.
             with jax.sharding.use_abstract_mesh(_MESH):
-                lowered = jax.jit(loop, donate_argnums=0).lower(*shapes)
+                lowered = jax.jit(loop, donate_argnums=given).lower(*shapes)
             program = lowered.compile(compiler_options=OPTIONS)
             raise NothingRunsError(program, time.perf_counter() - begun)
 

@@ -13,8 +13,8 @@ import numpy as np
 from pymc_deer import DeerHMC, jacobian
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.examples import breast_cancer, correlated_logistic, eight_schools, radon
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
 from tests.benchmarks.measure import Warmed, take_no_options, warm_up, write
 

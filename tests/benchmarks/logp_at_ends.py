@@ -20,7 +20,7 @@ from pymc_deer.backends.jax_mode import JAX_MODE
 from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import Density, build_density
-from pymc_deer.gradient_first import GradientFirst
+from pymc_deer.graphs.gradient_first import GradientFirst
 from pymc_deer.metric import identity_metric
 from pymc_deer.noise import Tape
 from pymc_deer.options import BackendName

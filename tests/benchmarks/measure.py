@@ -20,11 +20,11 @@ import pytensor
 from pymc_deer import DeerMALA
 from pymc_deer.backends import make_solver, runs_on_gpu
 from pymc_deer.backends.request import TapedRequest, Tuning
+from pymc_deer.chains.plan import window_plan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import Density, build_density
 from pymc_deer.options import BackendName
-from pymc_deer.plan import window_plan
 from pymc_deer.step import DeerStep
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
 
 RESULTS = Path(__file__).parents[2] / "docs" / "benchmarks"

@@ -3,10 +3,10 @@
 DeerHMC on Numba, and the same with one thing left as PyTensor has it:
 
 - *wrappers*: a function around each Op and each path of leapfrog steps
-  (``pymc_deer/inline_numba.py``),
+  (``pymc_deer/ops/inline_numba.py``),
 - *composites*: functions for each operation in a function of elements
-  (``pymc_deer/inlined_composite_numba.py``),
-- *shuffles*: several functions for a change of axes (``pymc_deer/shuffle_numba.py``).
+  (``pymc_deer/ops/inlined_composite_numba.py``),
+- *shuffles*: several functions for a change of axes (``pymc_deer/ops/shuffle_numba.py``).
 
 Each run has a process and a directory for compiled code of its own, on one core, all in turns;
 medians of ratios, of ours over the other. Compilation is that of :func:`pymc_deer.sample`, graphs
@@ -25,8 +25,8 @@ from unittest.mock import patch
 import numpy as np
 
 import pymc_deer
-from pymc_deer import inline_numba
 from pymc_deer.backends import numba_mode
+from pymc_deer.ops import inline_numba
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.measure import answer_of, write
 

@@ -26,7 +26,7 @@ import pymc_deer
 from pymc_deer.backends.pace import Pace
 from pymc_deer.beside import Beside
 from pymc_deer.examples import eight_schools
-from pymc_deer.phases import Phases
+from pymc_deer.sampling.phases import Phases
 from tests.benchmarks.measure import write
 
 DRAWS, CHAINS = 10_000, 4
@@ -91,13 +91,13 @@ def watched(watch: Watch) -> Iterator[None]:
 
         do(beside, timed)
 
-    conversion = pymc_deer.memory_recorder.inference_data
-    checks = pymc_deer.inference_data.run_convergence_checks
+    conversion = pymc_deer.sampling.memory_recorder.inference_data
+    checks = pymc_deer.sampling.inference_data.run_convergence_checks
     targets = {
         "pymc_deer.backends.base.Pace": TimedPace,
-        "pymc_deer.sampling.Phases": OwnPhases,
+        "pymc_deer.sampling.driver.Phases": OwnPhases,
         "pymc_deer.beside.Beside.do": do_timed,
-        "pymc_deer.memory_recorder.inference_data": watch.timed("conversion", conversion),
+        "pymc_deer.sampling.memory_recorder.inference_data": watch.timed("conversion", conversion),
         "pymc.sampling.mcmc.run_convergence_checks": watch.timed("checks", checks),
     }
     with ExitStack() as stack:

@@ -24,11 +24,11 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.noise import Tape
-from pymc_deer.path_statistics import PathStatistics
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
+from pymc_deer.warmup.path_statistics import PathStatistics
 from tests.benchmarks.measure import Warmed, warm_up, write
 from tests.zoo import MODELS
 

@@ -1,8 +1,8 @@
 """Sweeps with kernels of ours on a GPU: ``uv run python -m tests.benchmarks.row_blocks``.
 
 Windows of the logistic regression of ``scaling.py`` in float32, once with kernels that go along the
-rows of the data block by block (``pymc_deer.row_blocks``), once with XLA's own. Both are compiled
-before either is timed. Paths have 4 to 12 leapfrog steps. A row tells
+rows of the data block by block (``pymc_deer.ops.row_blocks``), once with XLA's own. Both are
+compiled before either is timed. Paths have 4 to 12 leapfrog steps. A row tells
 
 ``us``, ``us_without``
     Microseconds of a sweep from when it is started until the host knows the result, in the fastest
@@ -27,7 +27,7 @@ from unittest.mock import patch
 import jax
 import numpy as np
 
-import pymc_deer.row_blocks
+import pymc_deer.ops.row_blocks
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.placement import OneDevice
 from pymc_deer.sweep import Kernel
@@ -97,7 +97,7 @@ def compiled(case: Windows, problem: Problem, kernels: bool) -> Callable[[], dic
         sweeps = max(one.n_sweeps for one in found)
         return {"us": 1e6 * sum(place.waits) / sweeps, "sweeps": sweeps, "ms": 1e3 * taken}
 
-    with patch.object(pymc_deer.row_blocks, "_MOST_COLUMNS", case.dimension):
+    with patch.object(pymc_deer.ops.row_blocks, "_MOST_COLUMNS", case.dimension):
         run()
     return run
 

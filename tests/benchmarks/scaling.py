@@ -23,11 +23,11 @@ from pymc_deer.backends import make_solver, runs_on_gpu
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.backends.trajectory import REPORTED
+from pymc_deer.chains.plan import window_plan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import Density, build_density
 from pymc_deer.metric import Metric
 from pymc_deer.options import BackendName
-from pymc_deer.plan import window_plan
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import Kernel, SweepSpec
 from tests.benchmarks.measure import short
 from tests.benchmarks.rates import Rates, gradient_work, measure_rates

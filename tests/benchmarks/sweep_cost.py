@@ -16,14 +16,14 @@ from threadpoolctl import threadpool_limits
 
 import pymc_deer.backends.jax  # noqa: F401
 from pymc_deer.backends import numba as numba_backend
+from pymc_deer.backends.forecast import on_standard_normal
 from pymc_deer.backends.jax_functions import compiled
 from pymc_deer.backends.jax_mode import JAX_CPU_MODE
 from pymc_deer.backends.numba_mode import NUMBA_MODE
-from pymc_deer.batch import BatchMap
 from pymc_deer.density import Density, build_density
 from pymc_deer.examples import correlated_logistic
-from pymc_deer.forecast import on_standard_normal
 from pymc_deer.metric import identity_metric
+from pymc_deer.ops.batch import BatchMap
 from pymc_deer.sweep import Program, SweepSpec, build_sweep
 from tests.benchmarks.measure import paired_ratio, take_no_options, write
 

@@ -21,9 +21,9 @@ from pymc_deer.acceptance import acceptance_rates
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.examples import correlated_logistic, eight_schools, radon
 from pymc_deer.noise import Tape, draw_tape
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
 from tests.benchmarks.measure import RESULTS, Warmed, warm_up, write
 

@@ -145,8 +145,8 @@ def solve(
 ) -> int:
     """Sweeps until n transitions are committed, or `max_sweeps`; `tape` must hold W rows more.
 
-    Within the scan of a sweep decisions change as those of :class:`pymc_deer.scan.ChainScan` with
-    this `bend`.
+    Within the scan of a sweep decisions change as those of :class:`pymc_deer.ops.scan.ChainScan`
+    with this `bend`.
     """
     width, start, basis = problem.width, problem.case.z, rule.basis
     turn = np.eye(problem.size) if basis is None else basis

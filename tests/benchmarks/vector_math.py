@@ -14,8 +14,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from pymc_deer import groups, noise, noise_numba, short_axes
+from pymc_deer import noise, noise_numba
 from pymc_deer.backends import numba_mode
+from pymc_deer.graphs import short_axes
+from pymc_deer.ops import groups
 from tests.benchmarks.measure import (
     chain_of,
     paired_chains,

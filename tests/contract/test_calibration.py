@@ -80,7 +80,7 @@ def test_another_process_gets_the_choice(monkeypatch: pytest.MonkeyPatch) -> Non
     def fail(*arguments: Any, **options: Any) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("pymc_deer.prepare.run_pilot", fail)
+    monkeypatch.setattr("pymc_deer.chains.prepare.run_pilot", fail)
     assert cloudpickle.loads(packed).calibration == step.calibration
     with pytest.raises(AssertionError, match="measured again"):
         new_step(window=16)
@@ -207,7 +207,7 @@ def test_windows_of_chains_in_one_batch_are_measured_together(
 ) -> None:
     """As on a GPU, where a batch of chains fills what one chain's window would leave idle."""
     monkeypatch.setattr(JaxSolver, "batches_chains", True)
-    monkeypatch.setattr("pymc_deer.calibration._COMPILATION", 0.0)
+    monkeypatch.setattr("pymc_deer.chains.calibration._COMPILATION", 0.0)
     run_together, widths = JaxSolver.run_together, Counter()
     taken = support.buffers_taken(monkeypatch)
 
@@ -234,7 +234,7 @@ def test_windows_of_chains_in_one_batch_are_measured_together(
     assert [trial["window"] for trial in trials][:2] == [1, 256]
     # But for many, whose steps would take the pilot longer than it takes to compile another.
     taken.clear()
-    monkeypatch.setattr("pymc_deer.prepare._FEW_CHAINS", 2)
+    monkeypatch.setattr("pymc_deer.chains.prepare._FEW_CHAINS", 2)
     with correlated_logistic(20, 2):
         pymc_deer.sample(
             5, tune=5, chains=3, kernel="mala", backend="jax", random_seed=1, quiet=True

@@ -14,7 +14,7 @@ from pymc.stats.convergence import WarningType
 
 import pymc_deer
 from pymc_deer import DeerHMC, DeerMALA
-from pymc_deer.chain import Chain
+from pymc_deer.chains.chain import Chain
 from pymc_deer.examples import eight_schools
 from pymc_deer.step import DeerStep
 from tests.support import BACKENDS, SAMPLERS, SLOW_ON_NUMBA, sample

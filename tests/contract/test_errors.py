@@ -36,9 +36,9 @@ import pymc_deer.backends.jax
 from pymc_deer import DeerHMC, examples, plots
 from pymc_deer.backends.mesh import AskedDevices
 from pymc_deer.options import Options
-from pymc_deer.plain import packed
-from pymc_deer.sample_arguments import INSTEAD, OWN
-from pymc_deer.shared_step import KERNELS
+from pymc_deer.sampling.arguments import INSTEAD, OWN
+from pymc_deer.sampling.plain import packed
+from pymc_deer.sampling.shared_step import KERNELS
 from pymc_deer.step import DeerStep
 from pymc_deer.store import open_store
 from tests.support import SAMPLERS, Opaque, one_variable, sample
@@ -230,7 +230,7 @@ def on_many_devices(n: int, *axes: str) -> Trigger:
 
     def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
         asked = AskedDevices("many", np.full(n, jax.devices()[0]), axes or None)
-        patch.setattr("pymc_deer.hardware.asked_devices", lambda _: asked)
+        patch.setattr("pymc_deer.sampling.hardware.asked_devices", lambda _: asked)
         return together(devices=n, window=16, chains=1)(sampler, patch)
 
     return trigger

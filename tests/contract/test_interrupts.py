@@ -13,14 +13,14 @@ import pymc as pm
 import pytest
 from numpy.testing import assert_array_equal
 
-import pymc_deer.chain
-import pymc_deer.plan
+import pymc_deer.chains.chain
+import pymc_deer.chains.plan
 from pymc_deer import DeerHMC, DeerMALA
-from pymc_deer.adaptation import Warmup
 from pymc_deer.backends.pace import Pace
-from pymc_deer.chain import Chain
+from pymc_deer.chains.chain import Chain
 from pymc_deer.examples import eight_schools
 from pymc_deer.step import DeerStep
+from pymc_deer.warmup.adaptation import Warmup
 from tests.support import BACKENDS, sample
 
 pytestmark = pytest.mark.usefixtures("hears_interrupts")
@@ -33,7 +33,7 @@ WINDOWS = (1, 16)
 def compiled_step(backend: str, window: int = 1) -> DeerStep:
     with eight_schools(), pytest.MonkeyPatch.context() as patch:
         # So that short runs have several stretches.
-        patch.setattr(pymc_deer.plan, "_LONGEST_CALL", 1)
+        patch.setattr(pymc_deer.chains.plan, "_LONGEST_CALL", 1)
         step = DeerMALA(backend=backend, window=window)
     assert isinstance(step, DeerStep)
     return step
@@ -149,7 +149,7 @@ def test_a_chain_goes_on_after_an_interrupt_as_if_there_had_been_none(
 
 def check_commit_is_whole(step: DeerStep, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain interrupted whenever warm-up learns goes on as if it had not been."""
-    observe = pymc_deer.chain.observe
+    observe = pymc_deer.chains.chain.observe
 
     def interrupted(*arguments: Any) -> None:
         observe(*arguments)
@@ -161,7 +161,7 @@ def check_commit_is_whole(step: DeerStep, monkeypatch: pytest.MonkeyPatch) -> No
         for i in range(12):
             try:
                 with monkeypatch.context() as patch:
-                    patch.setattr(pymc_deer.chain, "observe", observing if i else observe)
+                    patch.setattr(pymc_deer.chains.chain, "observe", observing if i else observe)
                     point, _ = step.step(point)
             except KeyboardInterrupt:
                 step.sampling_state = step.sampling_state

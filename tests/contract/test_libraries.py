@@ -136,9 +136,9 @@ class Alone(Parabola):
 def most_at_once(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> int:
     """Calls of Python code at the same time, in chains and in recording them draw by draw."""
     monkeypatch.setattr(Alone, "most_inside", 0)
-    monkeypatch.setattr("pymc_deer.ensemble._MOST_NUMBERS", 1)
-    monkeypatch.setattr("pymc_deer.plan._LONGEST_CALL", 1)
-    monkeypatch.setattr("pymc_deer.recorder._BLOCK_BYTES", 1)
+    monkeypatch.setattr("pymc_deer.chains.ensemble._MOST_NUMBERS", 1)
+    monkeypatch.setattr("pymc_deer.chains.plan._LONGEST_CALL", 1)
+    monkeypatch.setattr("pymc_deer.sampling.recorder._BLOCK_BYTES", 1)
     with pm.Model() as model:
         term = pm.Deterministic("term", Alone()(pm.Normal("x")))
         pm.Potential("likelihood", term)
@@ -169,7 +169,7 @@ def test_chains_in_threads_would_call_it_at_once(monkeypatch: pytest.MonkeyPatch
 def test_a_recording_beside_the_chains_would_call_it_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pymc_deer.recorder.calls_python", lambda outputs: False)
+    monkeypatch.setattr("pymc_deer.sampling.recorder.calls_python", lambda outputs: False)
     assert most_at_once(monkeypatch) == 2
 
 

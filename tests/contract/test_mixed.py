@@ -19,7 +19,7 @@ from scipy.stats import norm
 from xarray import DataTree
 
 from pymc_deer import DeerHMC, DeerMALA
-from pymc_deer.chain import ChainRecord, SolvedStretch
+from pymc_deer.chains.chain import ChainRecord, SolvedStretch
 from pymc_deer.step import DeerStep
 from tests import support
 from tests.support import BACKENDS, FORKS, SAMPLERS
@@ -442,7 +442,7 @@ def test_indicators_give_the_marginalised_posterior() -> None:
 def test_stale_draws_would_bias_the_indicators(monkeypatch: pytest.MonkeyPatch) -> None:
     keep_stale_draws(monkeypatch)
     # Few draws ahead would only slow the chain down: so many are clearly wrong.
-    monkeypatch.setattr("pymc_deer.plan.SHORTEST_CALL", 2**15)
+    monkeypatch.setattr("pymc_deer.chains.plan.SHORTEST_CALL", 2**15)
     with pytest.raises(AssertionError):
         check_indicators(sample_indicators(8, "jax"), 8)
 

@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_deer
-from pymc_deer.cost_shares import FUNCTION_COST
 from pymc_deer.examples import eight_schools
-from pymc_deer.profile_report import Profile
+from pymc_deer.profiling.cost_shares import FUNCTION_COST
+from pymc_deer.profiling.report import Profile
 from pymc_deer.status import StartError
 from tests.support import BACKENDS, Parabola, one_variable
 

@@ -24,16 +24,16 @@ import pymc_deer
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.threads import Threads
-from pymc_deer.ensemble import Ensemble
+from pymc_deer.chains.ensemble import Ensemble
+from pymc_deer.chains.plan import in_windows
+from pymc_deer.chains.stretch import Streams
+from pymc_deer.chains.trials import UNKNOWN
 from pymc_deer.examples import eight_schools
-from pymc_deer.memory_recorder import MemoryRecorder
 from pymc_deer.noise import Tape
-from pymc_deer.plan import in_windows
-from pymc_deer.recorder import Piece, Values
-from pymc_deer.settings import Settings
-from pymc_deer.shared_step import KERNELS
-from pymc_deer.stretch import Streams
-from pymc_deer.trials import UNKNOWN
+from pymc_deer.sampling.memory_recorder import MemoryRecorder
+from pymc_deer.sampling.recorder import Piece, Values
+from pymc_deer.sampling.settings import Settings
+from pymc_deer.sampling.shared_step import KERNELS
 from tests.random_models.check import quick_compilation
 from tests.support import BACKENDS, SEED, interrupt
 from tests.support import sample as step_by_step
@@ -285,8 +285,8 @@ def test_an_interrupt_before_any_draw_is_an_interrupt(
 
 def check_recorded_beside(backend: str, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """The recording of the first stretch and the solving of the second wait for each other."""
-    monkeypatch.setattr("pymc_deer.ensemble._MOST_NUMBERS", 1)
-    monkeypatch.setattr("pymc_deer.plan._LONGEST_CALL", 1)
+    monkeypatch.setattr("pymc_deer.chains.ensemble._MOST_NUMBERS", 1)
+    monkeypatch.setattr("pymc_deer.chains.plan._LONGEST_CALL", 1)
     meeting, solves = threading.Barrier(2, timeout=seconds), []
     solve, write = Solver.run_together, MemoryRecorder._write
 
@@ -301,7 +301,7 @@ def check_recorded_beside(backend: str, monkeypatch: pytest.MonkeyPatch, seconds
             meeting.wait()
         write(self, piece, values)
 
-    monkeypatch.setattr("pymc_deer.recorder._BLOCK_BYTES", 1)
+    monkeypatch.setattr("pymc_deer.sampling.recorder._BLOCK_BYTES", 1)
     monkeypatch.setattr(Solver, "run_together", solving)
     monkeypatch.setattr(MemoryRecorder, "_write", writing)
     frozen = {"step_size": 0.4, "metric": np.eye(10), "steps_per_draw": 60, "tune": 0}
@@ -458,7 +458,7 @@ def test_calls_step_by_step_with_less_room_change_no_draw(
         return solver.with_plan(replace(solver.plan, capacity=7))
 
     whole, rooms = drawn(), []
-    monkeypatch.setattr("pymc_deer.chain.in_windows", with_less_room)
+    monkeypatch.setattr("pymc_deer.chains.chain.in_windows", with_less_room)
     found = drawn()
     assert min(rooms) > 3 * steps, "one call was enough before"
     for group in ("posterior", "sample_stats"):

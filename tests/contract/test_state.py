@@ -23,7 +23,7 @@ from numpy.testing import assert_array_equal
 
 from pymc_deer import DeerMALA
 from pymc_deer.backends.base import Solver
-from pymc_deer.chain import Chain
+from pymc_deer.chains.chain import Chain
 from pymc_deer.density import Density
 from pymc_deer.examples import eight_schools
 from pymc_deer.step import DeerStep

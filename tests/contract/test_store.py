@@ -25,13 +25,15 @@ from numpy.testing import assert_array_equal
 from xarray import DataTree
 
 import pymc_deer
-from pymc_deer import ensemble, plan, recorder, shared_step, store, store_recorder
-from pymc_deer.checkpoint import Checkpoint
-from pymc_deer.ensemble import Ensemble
+from pymc_deer import store
+from pymc_deer.chains import ensemble, plan
+from pymc_deer.chains.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
+from pymc_deer.sampling import recorder, shared_step, store_recorder
+from pymc_deer.sampling.checkpoint import Checkpoint
+from pymc_deer.sampling.store_recorder import StoreRecorder
 from pymc_deer.status import ModelError, OptionError
 from pymc_deer.store import DrawStore, open_store
-from pymc_deer.store_recorder import StoreRecorder
 from tests.support import BACKENDS, SEED, interrupt
 
 pytestmark = pytest.mark.skipif(
@@ -149,7 +151,7 @@ def killed_at(event: int) -> Iterator[list[str]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pymc_deer.store.replace_file", replaced)
-        patch.setattr("pymc_deer.checkpoint.replace_file", replaced)
+        patch.setattr("pymc_deer.sampling.checkpoint.replace_file", replaced)
         patch.setattr(DrawStore, "write", written)
         yield events
 
@@ -363,7 +365,7 @@ def test_an_interrupted_run_in_windows_goes_on(tmp_path: Path, monkeypatch: Any)
     """As from a GPU, on which stretches of draws are several calls: cuts are where they were."""
     from pymc_deer.backends.jax import JaxSolver
 
-    monkeypatch.setattr("pymc_deer.plan.SHORTEST_CALL", 1)
+    monkeypatch.setattr("pymc_deer.chains.plan.SHORTEST_CALL", 1)
     solve, sizes = Ensemble.next_stretch, []
 
     def noted(ensemble: Ensemble, params: Any) -> Any:
@@ -496,7 +498,7 @@ def test_draws_whose_file_is_lost_are_not_made_up(tmp_path: Path, monkeypatch: A
 def test_where_stretches_end_leaves_no_trace(kind: str, monkeypatch: Any) -> None:
     """The clock decides it, so a run that is repeated ends them elsewhere."""
     # Calls so short that the pieces of warm-up take several.
-    monkeypatch.setattr("pymc_deer.plan.SHORTEST_CALL", 32)
+    monkeypatch.setattr("pymc_deer.chains.plan.SHORTEST_CALL", 32)
     changes = {"tune": 600, "draws": 200, "steps_per_draw": 7, **KINDS[kind]}
     rng = np.random.default_rng(SEED)
     runs = []
@@ -576,13 +578,13 @@ def test_convergence_is_checked_on_some_of_the_draws(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: Any
 ) -> None:
     looked_at: list[DataTree] = []
-    check: Callable[..., Any] = pymc_deer.inference_data.run_convergence_checks
+    check: Callable[..., Any] = pymc_deer.sampling.inference_data.run_convergence_checks
 
     def spy(idata: DataTree, model: pm.Model) -> Any:
         looked_at.append(idata)
         return check(idata, model)
 
-    monkeypatch.setattr("pymc_deer.inference_data.run_convergence_checks", spy)
+    monkeypatch.setattr("pymc_deer.sampling.inference_data.run_convergence_checks", spy)
     # Steps so long that many are divergent.
     changes = {
         "step_size": 1.0,

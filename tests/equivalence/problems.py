@@ -14,7 +14,7 @@ from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.window_plan import WindowPlan
-from pymc_deer.chain import ChainRecord
+from pymc_deer.chains.chain import ChainRecord
 from pymc_deer.density import Density, build_density
 from pymc_deer.jacobian import Rule
 from pymc_deer.noise import Tape, draw_tape

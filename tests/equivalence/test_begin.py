@@ -13,14 +13,14 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.window_plan import WindowPlan
-from pymc_deer.chain import Chain, ChainRecord, begin_together
+from pymc_deer.chains.chain import Chain, ChainRecord, begin_together
+from pymc_deer.chains.prepare import new_warmup
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import build_density
 from pymc_deer.metric import identity_metric
 from pymc_deer.noise import draw_tape
 from pymc_deer.options import BackendName, HMCOptions
-from pymc_deer.prepare import new_warmup
 from pymc_deer.start import find_starts
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec
 from tests.support import BACKENDS, buffers_taken
 

@@ -12,9 +12,9 @@ from pymc_deer import examples
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import build_density
 from pymc_deer.metric import identity_metric
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import SweepSpec, build_sequential, build_sweep
 from tests.equivalence.problems import KERNELS, problem
 from tests.support import BACKENDS, SLOW_ON_NUMBA
@@ -96,7 +96,7 @@ def test_products_have_all_digits(window: int, monkeypatch: pytest.MonkeyPatch) 
 
     programs = []
 
-    def program(self, loop):
+    def program(self, loop, given):
         def run(*arguments):
             programs.append(jax.jit(loop).lower(*arguments).as_text())
             return loop(*arguments)

@@ -11,14 +11,14 @@ import pytest
 
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.forecast import LinearTransitions, known_ahead, on_standard_normal
 from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import build_density
-from pymc_deer.forecast import LinearTransitions, known_ahead, on_standard_normal
 from pymc_deer.metric import identity_metric
 from pymc_deer.options import BackendName
-from pymc_deer.stretch import Streams
 from pymc_deer.sweep import Kernel, SweepSpec
 from tests.equivalence.problems import KERNELS, Problem, problem
 from tests.support import BACKENDS

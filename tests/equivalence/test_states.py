@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from pymc_deer import reference
-from pymc_deer.forecast import from_rest, on_standard_normal
+from pymc_deer.backends.forecast import from_rest, on_standard_normal
 from pymc_deer.jacobian import RULES, Rule
+from pymc_deer.ops.scan import chain_states
 from pymc_deer.options import BackendName
-from pymc_deer.scan import chain_states
 from tests.equivalence.problems import KERNELS, MODELS, Problem, problem
 from tests.support import BACKENDS, SLOW_ON_NUMBA
 

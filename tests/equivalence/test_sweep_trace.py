@@ -9,8 +9,8 @@ import pytest
 from pymc_deer import reference
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.request import TapedRequest
-from pymc_deer.batch import Batching
 from pymc_deer.jacobian import Rule
+from pymc_deer.ops.batch import Batching
 from pymc_deer.options import BackendName
 from pymc_deer.sweep import Kernel
 from pymc_deer.sweep_trace import SweepTrace, TracedSolve, trace_sweeps

@@ -142,16 +142,24 @@ def test_chains_whose_sweeps_run_out(backend: BackendName) -> None:
 
 
 @ON_JAX
-def test_their_steps_compile_no_other_program(
-    in_one_batch: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stride", [1, 7])
+@pytest.mark.parametrize("sweeps", [5, 10])
+def test_their_steps_are_one_batch_of_the_same_program(
+    in_one_batch: None, sweeps: int, stride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One for fewer chains would take seconds in the middle of a run."""
+    """One for fewer chains would take seconds in the middle of a run; several go side by side."""
     case, solver = problem("eight_schools"), compiled("jax", 64).for_chains(3)
-    starved = solver.with_plan(replace(solver.plan, max_sweeps=10))
+    starved = solver.with_plan(replace(solver.plan, max_sweeps=sweeps))
+    asked = [request._replace(stride=stride) for request in runs(case)]
     taken = buffers_taken(monkeypatch)
-    found = starved.run_together(runs(case), case.params, 512)
-    assert len(taken) == 1 + sum(trajectory.n_fallback > 0 for trajectory in found) > 1
+    found = starved.run_together(asked, case.params, 512)
+    assert len(taken) == 2
     assert {n_chains for _, n_chains in taken} == {3}
+    left = [trajectory.n_fallback for trajectory in found]
+    assert len(set(left)) == (2 if sweeps == 10 else 3), left
+    for one, other in zip(found, solver.run_together(asked, case.params, 512), strict=True):
+        for name in SOLVED:
+            np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=1e-4)
 
 
 @ON_JAX

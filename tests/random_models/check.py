@@ -10,7 +10,7 @@ import pytensor
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import TapedRequest
 from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.chain import Streams
+from pymc_deer.chains.chain import Streams
 from pymc_deer.options import BackendName
 from tests.random_models.models import random_model
 from tests.support import SAMPLERS

@@ -14,7 +14,7 @@ import pytest
 
 import pymc_deer
 from pymc_deer import DeerHMC, DeerMALA, examples
-from pymc_deer.shared_step import KERNELS
+from pymc_deer.sampling.shared_step import KERNELS
 from pymc_deer.step import DeerStep
 from tests.statistical.checks import (
     WARNINGS,

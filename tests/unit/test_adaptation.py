@@ -7,18 +7,18 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer.acceptance import TargetAccept
-from pymc_deer.adaptation import (
+from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.metric import Metric, identity_metric
+from pymc_deer.path_length import FIRST_LENGTH, PathLength
+from pymc_deer.warmup.adaptation import (
     Warmup,
     observe,
     start_warmup,
     steps_per_draw,
 )
-from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.dual_averaging import DualAveraging
-from pymc_deer.metric import Metric, identity_metric
-from pymc_deer.path_length import FIRST_LENGTH, PathLength
-from pymc_deer.warmup_schedule import warmup_schedule
-from pymc_deer.warmup_window import WarmupWindow
+from pymc_deer.warmup.dual_averaging import DualAveraging
+from pymc_deer.warmup.schedule import warmup_schedule
+from pymc_deer.warmup.window import WarmupWindow
 from tests.support import autoregressive, trajectory
 
 SIZE = 3

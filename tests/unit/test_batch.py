@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_allclose
 from pytensor.compile.mode import Mode
 
-import pymc_deer.batch_jax
-import pymc_deer.batch_numba  # noqa: F401
-from pymc_deer.batch import Batching, BatchMap
+import pymc_deer.ops.batch_jax
+import pymc_deer.ops.batch_numba  # noqa: F401
+from pymc_deer.ops.batch import Batching, BatchMap
 
 SIZE = 3
 SHARED = np.array([1.0, -2.0, 0.5])

@@ -8,6 +8,7 @@ import importlib
 import json
 import multiprocessing
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from pymc_deer.density import build_density
 from pymc_deer.jacobian import Rule
 from pymc_deer.noise import Tape, draw_tape
+from pymc_deer.ops import pallas_kernels
 from tests.benchmarks import (
     device_exactness,
     gpu_kernels,
@@ -31,6 +33,7 @@ from tests.benchmarks import (
     suites,
     sweeps,
     tables,
+    window_kernels,
 )
 from tests.benchmarks.__main__ import _asked
 from tests.benchmarks.cases import CASES
@@ -337,6 +340,27 @@ def test_sweeps_with_kernels_are_timed_beside_those_without(monkeypatch):
     for suffix in ("", "_without"):
         waited = row[f"us{suffix}"] * row[f"sweeps{suffix}"] / 1000
         assert 0 < waited < row[f"ms{suffix}"]
+
+
+def test_kernels_along_the_window_are_compared_with_formulas(monkeypatch):
+    """Interpreted, where there is no GPU; what is wrong in one place is seen."""
+    interpreting = partial(pallas_kernels.pl.pallas_call, interpret=True)
+    monkeypatch.setattr(pallas_kernels.pl, "pallas_call", interpreting)
+    monkeypatch.setattr(window_kernels, "_REPEATS", 1)
+    monkeypatch.setattr(window_kernels, "_IN_A_ROW", 2)
+    scan = window_kernels.Scan(2, 64, 3, 1, "float32")
+    [row] = window_kernels.rows([scan])
+    assert max(row["difference"], row["difference_of_errors"]) < 1e-5
+    assert min(row["us"], row["us_without"]) > 0
+    found = window_kernels.next_guess_and_error
+
+    def wrong(*values):
+        guess, error = found(*values)
+        return guess.at[40, 1].add(0.1), error
+
+    monkeypatch.setattr(window_kernels, "next_guess_and_error", wrong)
+    [row] = window_kernels.rows([scan])
+    assert row["difference"] > 1e-2
 
 
 def test_a_device_is_compared_with_numba_on_one_tape(monkeypatch):

@@ -10,15 +10,20 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from pymc_deer import calibration
 from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.backends.window_plan import WindowPlan
-from pymc_deer.calibration import Calibration, choose_curvature, choose_window, rule_windows_out
+from pymc_deer.chains import calibration
+from pymc_deer.chains.calibration import (
+    Calibration,
+    choose_curvature,
+    choose_window,
+    rule_windows_out,
+)
+from pymc_deer.chains.trials import Pilot, Trial, Trials
 from pymc_deer.jacobian import Rule
 from pymc_deer.metric import identity_metric
 from pymc_deer.noise import draw_normals
 from pymc_deer.status import BackendError
-from pymc_deer.trials import Pilot, Trial, Trials
 
 SEQUENTIAL = 10.0
 
@@ -275,7 +280,7 @@ def test_what_a_call_costs_counts_for_as_little_as_in_a_chain(
     gradient: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("pymc_deer.trials.time", clock)
+    monkeypatch.setattr("pymc_deer.chains.trials.time", clock)
     pilot = Pilot(np.zeros(1), Tuning(0.5, 1.0, identity_metric("diag", 1)), ())
     device = Device(clock, gradient_seconds=gradient, call_seconds=2e-4)
     found = Trials(cast(Any, device), pilot).sequential_seconds
@@ -288,7 +293,7 @@ def test_more_chains_in_a_batch_leave_less_room_for_windows(
     n_chains: int, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("pymc_deer.trials.time", clock)
+    monkeypatch.setattr("pymc_deer.chains.trials.time", clock)
     chosen = choose_window(of_chains(n_chains, clock), ("secant",), "gpu")
     assert chosen.window == window
     assert ("of 4 chains in one batch" in chosen.reason) == (n_chains == 4)
@@ -298,7 +303,7 @@ def test_a_run_is_given_no_windows_wider_than_pay_for_its_length(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("pymc_deer.trials.time", clock)
+    monkeypatch.setattr("pymc_deer.chains.trials.time", clock)
     monkeypatch.setattr(calibration, "_FIRST_WIDTH", {"gpu": 256})
     monkeypatch.setattr(calibration, "_COMPILATION", 0.0)
     windows = [choose_window(of_chains(1, clock, n), ("secant",), "gpu").window for n in (25, 1000)]
@@ -330,7 +335,7 @@ def test_chains_in_a_batch_share_the_memory_and_wait_for_the_slowest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("pymc_deer.trials.time", clock)
+    monkeypatch.setattr("pymc_deer.chains.trials.time", clock)
     one, four = (of_chains(n, clock) for n in (1, 4))
     assert one.fits(16384)
     assert four.fits(4096)

@@ -12,8 +12,8 @@ from numpy.testing import assert_array_equal
 from pymc.logprob.utils import CheckParameterValue, ParameterValueError
 from pytensor.raise_op import Assert
 
-from pymc_deer.checks import failures_rejected, term_logps
 from pymc_deer.density import build_density
+from pymc_deer.graphs.checks import failures_rejected, term_logps
 
 POSITIVE, BELOW_TWO = Assert("x is negative"), CheckParameterValue("x is large")
 

@@ -14,8 +14,8 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import Elemwise
 from scipy import sparse
 
-from pymc_deer.constants import folded, lifted
 from pymc_deer.density import build_density
+from pymc_deer.graphs.constants import folded, lifted
 
 DATA = np.linspace(0.0, 1.0, 200)
 

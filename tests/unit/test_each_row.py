@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
 
-from pymc_deer import each_row
-from pymc_deer.each_row import MODE, at_each_row
+from pymc_deer.graphs import each_row
+from pymc_deer.graphs.each_row import MODE, at_each_row
 from pymc_deer.status import ModelError
 
 SIZE, N = 4, 12

@@ -5,10 +5,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer import reference
-from pymc_deer.forecast import from_rest, on_standard_normal
-from pymc_deer.forecast_numba import compiled_chain_states
+from pymc_deer.backends.forecast import from_rest, on_standard_normal
+from pymc_deer.backends.forecast_numba import compiled_chain_states
 from pymc_deer.noise import draw_tape
-from pymc_deer.scan import chain_states
+from pymc_deer.ops.scan import chain_states
 from tests.support import BACKENDS
 
 SIZE, N = 4, 400
@@ -81,7 +81,7 @@ def test_jax_guesses_few_decisions_wrong(most: int) -> None:
     """None where steps are small, as then nearly all are accepted."""
     import jax
 
-    from pymc_deer.forecast_jax import forecast
+    from pymc_deer.backends.forecast_jax import forecast
 
     with jax.enable_x64(True):
         for step_size, least in ((0.3, 1.0), (1.0, 0.95)):

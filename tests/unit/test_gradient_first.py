@@ -17,8 +17,8 @@ from pytensor.tensor.math import Dot
 
 from pymc_deer import examples
 from pymc_deer.density import Density, build_density
-from pymc_deer.gradient_first import common_parts
-from pymc_deer.repeat import Repeat
+from pymc_deer.graphs.gradient_first import common_parts
+from pymc_deer.ops.repeat import Repeat
 from pymc_deer.sweep import SweepSpec, build_sequential
 from tests import zoo
 

@@ -13,15 +13,15 @@ from numpy.testing import assert_allclose
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 
-import pymc_deer.group_tables_jax  # noqa: F401
+import pymc_deer.ops.group_tables_jax  # noqa: F401
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.placement import OneDevice
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import Density, build_density
-from pymc_deer.group_tables import summed_by_tables
 from pymc_deer.metric import identity_metric
-from pymc_deer.stretch import Streams
+from pymc_deer.ops.group_tables import summed_by_tables
 from pymc_deer.sweep import SweepSpec
 
 GROUPS, N = 40, 150
@@ -33,7 +33,7 @@ FEATURES, Y = _rng.normal(size=(N, 3)), _rng.normal(size=N)
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pymc_deer.group_tables._MANY", GROUPS - 1)
+    monkeypatch.setattr("pymc_deer.ops.group_tables._MANY", GROUPS - 1)
 
 
 def intercepts(index: Any = INDEX) -> None:

@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose
 from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
 
-import pymc_deer.groups_numba  # noqa: F401
+import pymc_deer.ops.groups_numba  # noqa: F401
 from pymc_deer.backends.numba_mode import NUMBA_MODE
-from pymc_deer.groups import GroupSums, GroupValues
+from pymc_deer.ops.groups import GroupSums, GroupValues
 from tests.support import graph_for_numba
 
 N, SHAPE = 40, (5, 3)

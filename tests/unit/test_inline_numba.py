@@ -12,9 +12,9 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key, numba_njit
 
-import pymc_deer.repeat_numba  # noqa: F401
-from pymc_deer.inline_numba import function_of_graph, inlined
-from pymc_deer.repeat import Repeat
+import pymc_deer.ops.repeat_numba  # noqa: F401
+from pymc_deer.ops.inline_numba import function_of_graph, inlined
+from pymc_deer.ops.repeat import Repeat
 
 RNG = np.random.default_rng(0)
 

@@ -16,7 +16,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
-from pymc_deer.kernel_distances import RoundingClip, distances_with_gradient
+from pymc_deer.graphs.kernel_distances import RoundingClip, distances_with_gradient
 from pymc_deer.metric import identity_metric
 from pymc_deer.sweep import SweepSpec
 from tests.support import BACKENDS

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_deer import leapfrog
-from pymc_deer.gradient_first import GradientFirst
+from pymc_deer.graphs.gradient_first import GradientFirst
 from pymc_deer.leapfrog import Path, Phase, Tangent
 from pymc_deer.reference import flow, kick_shares
 

@@ -14,13 +14,14 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.math import Sigmoid, Softplus
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_deer import examples, log_products
+from pymc_deer import examples
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.placement import OneDevice
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
-from pymc_deer.log_products import sigmoid_by_exponential, softplus_by_products
+from pymc_deer.graphs import log_products
+from pymc_deer.graphs.log_products import sigmoid_by_exponential, softplus_by_products
 from pymc_deer.sweep import SweepSpec, build_sequential
 
 REWRITE = dfs_rewriter(softplus_by_products)

@@ -17,7 +17,7 @@ from pytensor.scalar.math import Sigmoid, Softplus
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import All
 
-from pymc_deer.logistic import evaluated_once
+from pymc_deer.graphs.logistic import evaluated_once
 
 PYTHON = Mode("py", "fast_run")
 OUTCOMES = np.array([1, 0, 0, 1, 1])

@@ -8,8 +8,8 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 
-import pymc_deer.matmul_numba  # noqa: F401
-from pymc_deer.matmul import MatrixProduct
+import pymc_deer.ops.matmul_numba  # noqa: F401
+from pymc_deer.ops.matmul import MatrixProduct
 
 X = np.random.default_rng(0).normal(size=(4, 3))
 Y = np.random.default_rng(1).normal(size=(3, 5))

@@ -1,5 +1,8 @@
 """What a window is expected to need and to gain, before anything is measured."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -50,6 +53,16 @@ def test_a_gpu_promises_anything(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_some_memory_is_free() -> None:
     for backend in ("numba", "jax"):
         assert solver_of(backend, 100)[0].free_memory() > 2**20
+
+
+@pytest.mark.parametrize(
+    ("stats", "free"), [({"bytes_limit": 9, "bytes_in_use": 2}, 7), (None, 2**31)]
+)
+def test_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch, stats: Any, free: int) -> None:
+    """Where its allocator does not say, a guess: the host's memory says nothing of it."""
+    gpu = SimpleNamespace(platform="gpu", memory_stats=lambda: stats)
+    monkeypatch.setattr("pymc_deer.backends.jax.default_device", lambda: gpu)
+    assert solver_of("jax", 100)[0].free_memory() == free
 
 
 def test_probes_take_memory() -> None:

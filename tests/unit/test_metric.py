@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_deer.gradient_first import GradientFirst
+from pymc_deer.graphs.gradient_first import GradientFirst
 from pymc_deer.metric import KINDS, Metric, MetricKind, SymbolicMetric, identity_metric
 
 SIZE = 3

@@ -5,13 +5,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer.metric import KINDS, Metric, MetricKind, identity_metric
-from pymc_deer.metric_estimate import (
+from pymc_deer.start import Start
+from pymc_deer.warmup.metric_estimate import (
     Moments,
     estimate_metric,
     first_metric,
     geometric_mean_with_inverse,
 )
-from pymc_deer.start import Start
 
 SIZE = 5
 
@@ -121,7 +121,7 @@ def test_moments_do_not_depend_on_how_many_coordinates_are_taken_at_a_time(
 ) -> None:
     z, g = np.random.default_rng(4).normal(3.0, 2.0, (2, 4, 30, SIZE)).astype(dtype)
     whole = Moments.of(z, g, kind)
-    monkeypatch.setattr("pymc_deer.metric_estimate._COLUMNS", 2)
+    monkeypatch.setattr("pymc_deer.warmup.metric_estimate._COLUMNS", 2)
     parts = Moments.of(z, g, kind)
     assert parts.count == whole.count
     for name in ("z_means", "z_scatter", "g_means", "g_scatter"):

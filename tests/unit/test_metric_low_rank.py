@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer.metric import Metric, identity_metric
-from pymc_deer.metric_estimate import Moments
-from pymc_deer.metric_low_rank import MAX_RANK, Sample, _orthonormal, estimate_low_rank
+from pymc_deer.warmup.metric_estimate import Moments
+from pymc_deer.warmup.metric_low_rank import MAX_RANK, Sample, _orthonormal, estimate_low_rank
 
 SIZE = 150
 
@@ -17,7 +17,7 @@ def estimated(covariance: np.ndarray, n: int = 5000, rounds: int = 2) -> Metric:
     x = np.random.default_rng(0).multivariate_normal(np.ones(size), covariance, n)
     dlogp = -np.linalg.solve(covariance, (x - 1.0).T).T
     metric = identity_metric("low_rank", size)
-    sample = Sample().extended(x[None], dlogp[None])
+    sample = Sample().extended(x[None], dlogp[None], 0)
     for _ in range(rounds):
         metric = estimate_low_rank(
             Moments.of(x[None], dlogp[None], "low_rank"), sample, metric, 1.5
@@ -81,7 +81,7 @@ def test_still_and_non_finite_draws_leave_a_usable_metric() -> None:
     dlogp[3, 1] = np.nan
     old = Metric(np.zeros(5), np.full(5, 2.0), np.zeros((5, 0)), np.zeros(0))
     moments = Moments.of(x[None], dlogp[None], "low_rank")
-    metric = estimate_low_rank(moments, Sample().extended(x[None], dlogp[None]), old, 1.5)
+    metric = estimate_low_rank(moments, Sample().extended(x[None], dlogp[None], 0), old, 1.5)
     assert all(np.isfinite(array).all() for array in metric.arrays)
     assert metric.factor[2] == pytest.approx(2.0, rel=0.5)
 
@@ -98,7 +98,7 @@ def test_the_distance_between_modes_is_no_direction() -> None:
         x = z + apart * np.random.default_rng(4).normal(size=(4, 1, SIZE))
         sample = Sample()
         for first in range(4):
-            sample = sample.extended(x[[first]], dlogp[[first]], first_chain=first)
+            sample = sample.extended(x[[first]], dlogp[[first]], 0, first_chain=first)
         moments = Moments.of(x, dlogp, "low_rank")
         found.append(estimate_low_rank(moments, sample, old, 1.5))
     together, apart = found
@@ -109,8 +109,8 @@ def test_the_distance_between_modes_is_no_direction() -> None:
 def test_sample_holds_no_more_memory_than_its_rows() -> None:
     """A row that is a view of the stretch it is from would hold all of that."""
     sample, stretch = Sample(), np.ones((2, 4, SIZE))
-    for _ in range(600):
-        sample = sample.extended(stretch, stretch)
+    for i in range(600):
+        sample = sample.extended(stretch, stretch, 4 * i)
     # Of most stretches one row or none.
     assert sample.stride == 16
     assert all(array.base is None for part in sample.parts for array in part)
@@ -130,14 +130,27 @@ def test_basis_is_orthonormal_and_spans_what_is_not_nearly_the_same() -> None:
         assert_allclose(basis @ (basis.T @ expected), expected, atol=1e-6)
 
 
-def test_sample_is_evenly_spaced_however_it_is_fed() -> None:
-    rows = np.arange(10_000.0)[:, None]
-    for cuts in ([], [1, 2, 700, 705, 9000]):
-        sample = Sample()
-        for piece in np.split(rows, cuts):
-            sample = sample.extended(piece[None], -piece[None])
-        draws, dlogp, _ = sample.together
-        assert 256 <= len(draws) <= 512
-        assert set(np.diff(draws[:, 0])) == {sample.stride}
-        assert_array_equal(dlogp, -draws)
-        assert sample.seen == 10_000
+@pytest.mark.parametrize("n_chains", [1, 3, 4, 700])
+def test_sample_is_evenly_spaced_however_it_is_fed(n_chains: int) -> None:
+    n = 10_000 if n_chains < 10 else 100
+    rows = np.arange(n) + 1e5 * np.arange(n_chains)[:, None]
+    found = []
+    for cuts in ([], [1, 2, n // 14, n // 14 + 5, n - 10]):
+        for together in (True, False):
+            sample, before = Sample(), 0
+            for piece in np.split(rows[..., None], cuts, axis=1):
+                groups = [piece] if together else [chain[None] for chain in piece]
+                for first, group in enumerate(groups):
+                    sample = sample.extended(group, -group, before, first_chain=first)
+                before += piece.shape[1]
+            draws, dlogp, chains = sample.together
+            assert_array_equal(dlogp, -draws)
+            assert_array_equal(chains, draws[:, 0] // 1e5)
+            assert 200 <= len(draws) <= 512
+            found.append(np.sort(draws[:, 0]))
+            of_chains = [found[-1][found[-1] // 1e5 == chain] for chain in range(n_chains)]
+            assert set(np.diff(of_chains[0])) <= {sample.stride}
+            counts = [len(of_chain) for of_chain in of_chains]
+            assert max(counts) - min(counts) <= 1
+    for other in found[1:]:
+        assert_array_equal(other, found[0])

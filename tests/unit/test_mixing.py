@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_deer.mixing import BatchMeans, are_apart, autocorrelation_time
+from pymc_deer.warmup.mixing import BatchMeans, are_apart, autocorrelation_time
 from tests.support import autoregressive
 
 

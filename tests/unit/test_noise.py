@@ -14,9 +14,9 @@ from numpy.testing import assert_array_equal
 
 from pymc_deer import noise_numba
 from pymc_deer.backends.request import Tuning
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.metric import identity_metric
 from pymc_deer.noise import Draw, Rows, Tape, draw_keys, draw_normals, draw_tape
-from pymc_deer.stretch import Streams
 
 SIZE = 3
 STILL = Tuning(0.5, 1.0, identity_metric("diag", SIZE))

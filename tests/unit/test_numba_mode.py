@@ -22,15 +22,15 @@ from scipy.special import betainc
 import pymc_deer.backends.numba  # noqa: F401
 from pymc_deer.backends import numba_mode
 from pymc_deer.backends.numba_mode import NUMBA_MODE
-from pymc_deer.batch import BatchMap
 from pymc_deer.density import build_density
 from pymc_deer.examples import correlated_logistic
-from pymc_deer.inlined_composite import InlinedComposite
-from pymc_deer.matmul import MatrixProduct
-from pymc_deer.scan import RunningSum
-from pymc_deer.shuffle import Shuffle
+from pymc_deer.ops.batch import BatchMap
+from pymc_deer.ops.inlined_composite import InlinedComposite
+from pymc_deer.ops.matmul import MatrixProduct
+from pymc_deer.ops.scan import RunningSum
+from pymc_deer.ops.shuffle import Shuffle
+from pymc_deer.ops.vector_loop import VectorLoop
 from pymc_deer.sweep import Evaluation, Kernel, SweepSpec, build_sweep
-from pymc_deer.vector_loop import VectorLoop
 from tests.support import graph_for_numba
 
 X = np.random.default_rng(0).normal(size=(4, 3))

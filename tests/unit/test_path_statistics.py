@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.path_statistics import _BOUNDS, PathStatistics
+from pymc_deer.warmup.path_statistics import _BOUNDS, PathStatistics
 from tests.support import piece, trajectory
 
 STEP_SIZE = 0.1

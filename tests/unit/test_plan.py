@@ -7,11 +7,11 @@ import pymc as pm
 import pytest
 
 from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.chains.plan import window_plan
+from pymc_deer.chains.prepare import prepare
+from pymc_deer.chains.trials import Foreseen
 from pymc_deer.density import Density, build_density
 from pymc_deer.options import HMCOptions
-from pymc_deer.plan import window_plan
-from pymc_deer.prepare import prepare
-from pymc_deer.trials import Foreseen
 from tests.support import BACKENDS
 
 
@@ -38,6 +38,14 @@ def test_many_chains_of_large_states_are_called_for_a_few_transitions() -> None:
 def test_windows_are_as_wide_for_many_chains() -> None:
     plans = [window_plan(1024, None, 1e-6, density_of(50), n) for n in (1, 256)]
     assert [plan.capacity for plan in plans] == [4096, 4096]
+
+
+@pytest.mark.parametrize(
+    ("window", "size", "capacity"), [(8192, 1000, 16_384), (100, 50_000, 300), (1024, 10**6, 1024)]
+)
+def test_calls_in_windows_are_whole_windows(window: int, size: int, capacity: int) -> None:
+    """Where memory bounds them too; a window that is larger than that has been asked for."""
+    assert window_plan(window, None, 1e-6, density_of(size)).capacity == capacity
 
 
 @pytest.mark.skipif("jax" not in BACKENDS, reason="it is about JAX")

@@ -12,7 +12,6 @@ import xarray as xr
 from matplotlib.figure import Figure
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_deer.cost_shares import Work
 from pymc_deer.plots import (
     plot_convergence,
     plot_guesses,
@@ -20,8 +19,9 @@ from pymc_deer.plots import (
     plot_sweeps,
     plot_tuning,
 )
-from pymc_deer.profile_report import Profile
-from pymc_deer.recommendation import WindowCost
+from pymc_deer.profiling.cost_shares import Work
+from pymc_deer.profiling.recommendation import WindowCost
+from pymc_deer.profiling.report import Profile
 from pymc_deer.sweep_trace import SweepTrace
 
 N, D, SWEEPS, W = 6, 2, 3, 4

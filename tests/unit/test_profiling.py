@@ -11,7 +11,10 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
 
-from pymc_deer.cost_shares import (
+from pymc_deer.chains.trials import Trial, Trials
+from pymc_deer.density import build_density
+from pymc_deer.options import profiled_backends, profiled_windows
+from pymc_deer.profiling.cost_shares import (
     FUNCTION_COST,
     Work,
     count_constants,
@@ -19,14 +22,11 @@ from pymc_deer.cost_shares import (
     count_indexed_and_functions,
     count_work,
 )
-from pymc_deer.cost_shares import libraries as libraries_of
-from pymc_deer.density import build_density
-from pymc_deer.options import profiled_backends, profiled_windows
-from pymc_deer.profile_report import Profile
-from pymc_deer.profiling import window_cost
-from pymc_deer.recommendation import WindowCost, recommend
+from pymc_deer.profiling.cost_shares import libraries as libraries_of
+from pymc_deer.profiling.profile import window_cost
+from pymc_deer.profiling.recommendation import WindowCost, recommend
+from pymc_deer.profiling.report import Profile
 from pymc_deer.status import BackendError
-from pymc_deer.trials import Trial, Trials
 from tests.support import Opaque
 
 N, D, W = 100, 3, 7

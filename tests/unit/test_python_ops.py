@@ -12,8 +12,8 @@ from pytensor.graph.replace import vectorize_graph
 
 import pymc_deer.backends.numba  # noqa: F401
 from pymc_deer.density import build_density
-from pymc_deer.python_ops import calls_python
-from pymc_deer.recorder import Values
+from pymc_deer.graphs.python_ops import calls_python
+from pymc_deer.sampling.recorder import Values
 from tests.support import Opaque
 
 

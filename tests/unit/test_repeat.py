@@ -1,5 +1,8 @@
 """Repeat: the NumPy, Numba and JAX implementations against a plain loop."""
 
+from typing import Any
+
+import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -7,9 +10,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.compile.mode import Mode
 
-import pymc_deer.repeat_jax
-import pymc_deer.repeat_numba  # noqa: F401
-from pymc_deer.repeat import Repeat
+import pymc_deer.ops.repeat_jax
+import pymc_deer.ops.repeat_numba  # noqa: F401
+from pymc_deer.ops.repeat import Repeat
 
 MODES = ("FAST_COMPILE", "NUMBA", "JAX")
 SIZE = 3
@@ -58,6 +61,26 @@ def test_agrees_with_a_plain_loop(mode: str, dtype: str) -> None:
             assert_allclose(one, other, rtol=rtol)
         for one, other in zip(given, kept, strict=True):
             assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_states_that_go_together_have_as_many_rounds_as_one_of_them(mode: str) -> None:
+    n, x = pt.tensor("n", dtype="int64", shape=(3,)), pt.tensor("x", dtype="float64", shape=(3,))
+    function = pytensor.function([n, x], Repeat([x], [2 * x])(n, x), mode=mode)
+    given = np.array([1.0, -0.5, 3.0])
+    assert_array_equal(function(np.array([1, 3, 0]), given), 8 * given)
+    assert_array_equal(function(np.zeros(3, int), given), given)
+
+
+def test_chains_of_a_batch_have_the_same_rounds() -> None:
+    """JAX would choose between old and new values in each round, were they each chain's own."""
+    n, x = pt.tensor("n", dtype="int64", shape=(3,)), pt.tensor("x", dtype="float64", shape=(3,))
+    function: Any = pytensor.function([n, x], Repeat([x], [2 * x])(n, x), mode="JAX").vm
+    chains = jax.vmap(lambda *given: function.jit_fn(*given)[0])
+    with jax.enable_x64(True):
+        given = np.array([[1, 3, 0], [5, 0, 2]]), np.arange(6.0).reshape(2, 3)
+        assert_array_equal(chains(*given), 32 * given[1])
+        assert "select" not in str(jax.make_jaxpr(chains)(*given))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -5,6 +5,7 @@ Pallas interprets the kernel here, block by block as a GPU would run it.
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.math import Dot
 
 import pymc_deer.backends.jax
-from pymc_deer import examples, row_arithmetic, row_kernel
+from pymc_deer import examples
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.first_that_runs import FirstThatRuns
 from pymc_deer.backends.jax import JaxSolver
@@ -29,14 +30,16 @@ from pymc_deer.backends.jax_mode import JAX_KERNEL_MODE, JAX_MODE
 from pymc_deer.backends.placement import ManyDevices, OneDevice
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import build_density
 from pymc_deer.metric import identity_metric
-from pymc_deer.row_blocks import ROWS, STATES, RowBlocks, for_row_blocks
-from pymc_deer.row_blocks_jax import row_kernels_run
-from pymc_deer.row_kernel import RowKernel
-from pymc_deer.stretch import Streams
+from pymc_deer.ops import row_arithmetic, row_kernel
+from pymc_deer.ops.pallas_kernels import kernel
+from pymc_deer.ops.row_blocks import ROWS, STATES, RowBlocks, for_row_blocks
+from pymc_deer.ops.row_blocks_jax import row_kernels_run
+from pymc_deer.ops.row_kernel import RowKernel
+from pymc_deer.ops.window_scan_kernel import chunk_length
 from pymc_deer.sweep import Kernel, SweepSpec
-from pymc_deer.window_scan_kernel import chunk_length
 
 PALLAS_CALL = row_kernel.pl.pallas_call
 N, K = 5 * ROWS + 7, 5
@@ -420,10 +423,7 @@ def test_windows_have_the_states_of_single_steps(
         assert len(np.unique(stepwise.z[:, 0])) > n / 2
 
 
-@pytest.mark.usefixtures("on_a_gpu")
-def test_kernels_that_do_not_compile_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here none does: Pallas has no compiler for a CPU."""
-    monkeypatch.setattr(row_kernel.pl, "pallas_call", PALLAS_CALL)
+def solved_in_a_window() -> None:
     density = build_density(MODELS["logistic"]())
     params, spec = density.param_values({}), SweepSpec("diag", "secant")
     solver = make_solver("jax", density, spec, WindowPlan(STATES, None, 1e-4, STATES))
@@ -435,35 +435,124 @@ def test_kernels_that_do_not_compile_are_left_out(monkeypatch: pytest.MonkeyPatc
         assert (len(found), found.n_fallback) == (STATES, 0)
 
 
+@pytest.mark.usefixtures("on_a_gpu")
+def test_kernels_that_do_not_compile_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here none does: Pallas has no compiler for a CPU."""
+    monkeypatch.setattr(row_kernel.pl, "pallas_call", PALLAS_CALL)
+    solved_in_a_window()
+    # Those along rows, and those along the window.
+    assert len(caplog.records) == 2
+
+
 def test_a_program_in_another_form_runs_only_where_the_first_has_not() -> None:
     built: list[str] = []
 
     def refused() -> Any:
         built.append("refused")
+        return failing
+
+    def failing(x: Any) -> Any:
         raise NotImplementedError
+
+    def missing() -> Any:
+        raise ImportError
 
     def doubling() -> Any:
         built.append("doubling")
         return lambda x: 2 * x
 
-    program = FirstThatRuns([refused, doubling, refused])
+    left_out: list[Exception] = []
+    program = FirstThatRuns([missing, refused, doubling, refused], left_out.append)
     assert [program(2), program(3)] == [4, 6]
     assert built == ["refused", "doubling"]
+    assert [type(error) for error in left_out] == [NotImplementedError]
     with pytest.raises(NotImplementedError):
-        FirstThatRuns([refused, refused])(1)
+        FirstThatRuns([refused, refused], left_out.append)(1)
+    assert len(left_out) == 2
 
     def used_up(x: jax.Array) -> None:
         x.delete()
         raise RuntimeError("It ran.")
 
     with pytest.raises(RuntimeError, match="It ran"):
-        FirstThatRuns([lambda: used_up, doubling])(jax.numpy.zeros(2))
+        FirstThatRuns([lambda: used_up, doubling], left_out.append)(jax.numpy.zeros(2))
+    assert len(left_out) == 2
 
 
-def test_a_cpu_has_xla_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_has_xla_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.undo()
-    assert not row_kernels_run.__wrapped__()
+    assert not row_kernels_run.__wrapped__(None)
+    [record] = caplog.records
+    assert "Only interpret mode is supported on CPU backend" in record.getMessage()
     assert not OneDevice().runs_kernels
+    assert len(caplog.records) == 1
+
+
+def test_that_jax_means_to_give_up_triton_does_not_matter_yet() -> None:
+    """Its warning, which the tests make an error, would leave out all kernels."""
+
+    def warn() -> None:
+        message = "The Pallas Triton backend is deprecated and will be removed in a future version"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+
+    with pytest.raises(DeprecationWarning):
+        warn()
+    kernel(print, out_shape=())
+    warn()
+    with pytest.raises(DeprecationWarning):
+        warnings.warn("Another backend is deprecated", DeprecationWarning, stacklevel=2)
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_kernels_along_rows_need_not_run_for_those_along_the_window(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[Any] = []
+    call = row_kernel.pl.pallas_call
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        made.append(options["grid"])
+        return call(*arguments, **options)
+
+    def too_large(kernel: RowKernel, *arrays: Any) -> Any:
+        raise NotImplementedError
+
+    monkeypatch.setattr(row_kernel.pl, "pallas_call", counted)
+    monkeypatch.setattr(RowKernel, "__call__", too_large)
+    solved_in_a_window()
+    assert {grid[0] for grid in made} == {STATES // chunk_length(STATES)}
+    assert not caplog.records
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_memory_is_not_asked_for_what_kernels_leave_out() -> None:
+    def needed(n_rows: int) -> int:
+        density = build_density(examples.correlated_logistic(n_rows, 5))
+        spec, plan = SweepSpec("diag", "secant"), WindowPlan(STATES, None, 1e-4, STATES)
+        return make_solver("jax", density, spec, plan).bytes_per_state()
+
+    assert needed(20_000) < 1.1 * needed(1000) < 10_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OneDevice, "runs_kernels", False)
+        assert needed(20_000) > 20_000 * 4
+
+
+def test_chains_of_a_batch_share_the_programs_of_a_gpu() -> None:
+    """Each has what it has alone."""
+    x, rows = pt.matrix("x", shape=(STATES, K)), pt.matrix("rows", shape=(N, K))
+    outputs = [pt.sum(pt.exp(pt.dot(x, rows.T)), axis=1)]
+    function: Any = pytensor.function([x, rows], outputs, mode=JAX_KERNEL_MODE)
+    [op] = kernels_of(function)
+    assert RowKernel(op.fgraph)._shares > RowKernel(op.fgraph, 128)._shares > 1
+    assert RowKernel(op.fgraph, 10**6)._shares == 1
+    chains = 0.3 * RNG.normal(size=(128, STATES, K)).astype("float32")
+    together = jax.vmap(lambda own: function.vm.jit_fn(own, COVARIATES)[0])(chains)
+    for i in (0, 127):
+        assert_allclose(together[i], function(chains[i], COVARIATES)[0], rtol=1e-5)
 
 
 def test_without_a_gpu_pallas_is_not_imported() -> None:

@@ -15,7 +15,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
 from pymc_deer.density import Density, build_density
-from pymc_deer.row_order import _BLOCK, _CACHED, RowOrder
+from pymc_deer.graphs.row_order import _BLOCK, _CACHED, RowOrder
 
 N, GROUPS = 120, 6
 _rng = np.random.default_rng(20_251_125)

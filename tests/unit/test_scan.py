@@ -7,8 +7,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pytensor.compile.mode import Mode
 
-from pymc_deer import scan_jax, scan_numba  # noqa: F401
-from pymc_deer.scan import ChainScan, chain_scan, running_sum
+from pymc_deer.ops import (
+    scan_jax,
+    scan_numba,  # noqa: F401
+)
+from pymc_deer.ops.scan import ChainScan, chain_scan, running_sum
 
 MODES = ("FAST_COMPILE", "NUMBA", "JAX")
 SIZE = 3

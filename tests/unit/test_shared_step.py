@@ -8,9 +8,9 @@ import pymc as pm
 import pytest
 
 import pymc_deer.step
-from pymc_deer.hardware import Hardware
-from pymc_deer.settings import Settings
-from pymc_deer.shared_step import make_step
+from pymc_deer.sampling.hardware import Hardware
+from pymc_deer.sampling.settings import Settings
+from pymc_deer.sampling.shared_step import make_step
 from pymc_deer.status import BackendError, DeerError, ForkError
 from pymc_deer.step import DeerStep
 
@@ -42,7 +42,7 @@ def taken(
 
     monkeypatch.setattr(DeerStep, "_compile", compiled)
     monkeypatch.setattr(pymc_deer.step, "resolve_backend", without_gpu)
-    monkeypatch.setattr(pymc_deer.shared_step, "resolve_backend", without_gpu)
+    monkeypatch.setattr(pymc_deer.sampling.shared_step, "resolve_backend", without_gpu)
     step = make_step(Settings(options=options), model, Hardware())
     return step.backend, tried
 

@@ -11,11 +11,11 @@ import pytest
 from numpy.testing import assert_allclose
 from pytensor.graph.basic import Apply
 
-import pymc_deer.matmul_numba  # noqa: F401
-from pymc_deer import short_axes
+import pymc_deer.ops.matmul_numba  # noqa: F401
 from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.density import build_density
-from pymc_deer.vector_loop import body_size
+from pymc_deer.graphs import short_axes
+from pymc_deer.ops.vector_loop import body_size
 
 RNG = np.random.default_rng(0)
 N, K = 50, 3

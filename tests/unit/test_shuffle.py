@@ -10,8 +10,8 @@ import pytest
 from numba.core import types
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key, numba_njit
 
-import pymc_deer.shuffle_numba  # noqa: F401
-from pymc_deer.shuffle import Shuffle
+import pymc_deer.ops.shuffle_numba  # noqa: F401
+from pymc_deer.ops.shuffle import Shuffle
 
 RNG = np.random.default_rng(0)
 

@@ -13,7 +13,7 @@ from pytensor.tensor.math import Sum
 
 from pymc_deer import density
 from pymc_deer.density import build_density
-from pymc_deer.sums_by_group import summed_by_group_first
+from pymc_deer.graphs.sums_by_group import summed_by_group_first
 
 GROUPS, N = 6, 50
 _rng = np.random.default_rng(20_261_127)

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from pymc_deer.backends import numba_mode
 from pymc_deer.backends.numba_mode import NUMBA_MODE
-from pymc_deer.vector_loop import VectorLoop, body_size, partial_reductions
+from pymc_deer.ops.vector_loop import VectorLoop, body_size, partial_reductions
 from tests.support import HAS_VARIANTS, calls_variants
 
 X = np.random.default_rng(0).normal(size=(40, 3))

@@ -20,8 +20,8 @@ from scipy import special
 
 from pymc_deer.backends import numba_mode
 from pymc_deer.backends.numba_mode import NUMBA_MODE
-from pymc_deer.vector_math import CALLED, VECTOR_OPS
-from pymc_deer.vector_math_numba import has_variants
+from pymc_deer.ops.vector_math import CALLED, VECTOR_OPS
+from pymc_deer.ops.vector_math_numba import has_variants
 from tests.support import HAS_VARIANTS, calls_variants
 
 REFERENCES: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-import pymc_deer.warmup_window
+import pymc_deer.warmup.window
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import KINDS, MetricKind, identity_metric
-from pymc_deer.mixing import autocorrelation_time
-from pymc_deer.warmup_window import WarmupWindow
+from pymc_deer.warmup.mixing import autocorrelation_time
+from pymc_deer.warmup.window import WarmupWindow
 from tests.support import autoregressive, piece, trajectory
 
 SIZE = 3
@@ -55,6 +55,23 @@ def test_cutting_a_stretch_changes_nothing(kind: MetricKind) -> None:
     ):
         assert_allclose(np.abs(ours), np.abs(theirs), rtol=1e-8, atol=1e-10)
     assert whole.autocorrelation_time() == pytest.approx(cut.autocorrelation_time())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cutting_a_stretch_of_several_chains_changes_no_metric(kind: MetricKind) -> None:
+    """More draws than a ``low_rank`` metric keeps: those it keeps are the same."""
+    mix = np.array([[0.1, 0.0, 0.0], [0.0, 1.0, 3.0], [0.0, 0.0, 1.0]])
+    normals = np.random.default_rng(2).normal(size=(3, 1000, SIZE))
+    z, dlogp = normals @ mix, -normals @ np.linalg.inv(mix).T
+    start, found = identity_metric(kind, SIZE), []
+    for cuts in ([], [250, 490], [1, 2, 777]):
+        window = WarmupWindow()
+        for rows in zip(np.split(z, cuts, axis=1), np.split(dlogp, cuts, axis=1), strict=True):
+            window = window.extended(list(map(trajectory, *rows)), start, 1000)
+        found.append(window.at_batch_end().estimate(start, 1.5))
+    for other in found[1:]:
+        for ours, theirs in zip(found[0].arrays, other.arrays, strict=True):
+            assert_allclose(np.abs(ours), np.abs(theirs), rtol=1e-8, atol=1e-10)
 
 
 def test_transitions_that_diverge_are_counted_in_all_stretches_of_all_chains() -> None:
@@ -136,7 +153,7 @@ def test_chains_learn_from_the_draws_of_all(
 ) -> None:
     """As from one chain that made them all, in pieces of all chains or of one by one."""
     if not together:
-        monkeypatch.setattr(pymc_deer.warmup_window, "_TOGETHER", 0)
+        monkeypatch.setattr(pymc_deer.warmup.window, "_TOGETHER", 0)
     z = np.random.default_rng(4).normal(size=(3, 40, SIZE)) * [0.1, 1.0, 10.0]
     metric = identity_metric(kind, SIZE)
     window = WarmupWindow()

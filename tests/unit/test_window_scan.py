@@ -11,13 +11,14 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import pymc_deer.scan_numba
-import pymc_deer.window_scan_jax  # noqa: F401
-from pymc_deer import window_scan_kernel
+import pymc_deer.ops.scan_numba
+import pymc_deer.ops.window_scan_jax  # noqa: F401
 from pymc_deer.backends.jax_mode import JAX_KERNEL_MODE, JAX_MODE
-from pymc_deer.scan_jax import ROUNDS
-from pymc_deer.window_scan import WindowScan, WindowScanInKernel, window_scan
-from pymc_deer.window_scan_kernel import chunk_length
+from pymc_deer.ops import window_scan_kernel
+from pymc_deer.ops.scan_jax import ROUNDS
+from pymc_deer.ops.window_scan import WindowScan, WindowScanInKernel, window_scan
+from pymc_deer.ops.window_scan_kernel import chunk_length
+from tests.support import window_scan_arguments
 
 TOLERANCE = {"float32": 2e-6, "float64": 1e-14}
 
@@ -28,16 +29,6 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(window_scan_kernel.pl, "pallas_call", interpreting)
     with jax.enable_x64(True):
         yield
-
-
-def arguments(width: int, size: int, factors: int, dtype: str) -> list[np.ndarray]:
-    """As of a window scan. Decisions change with states: of one in four between two rounds."""
-    rng = np.random.default_rng(3)
-    shapes = [(width, factors), *[(width, size)] * 3, (size,)]
-    jacobian, *others = (rng.normal(size=shape).astype(dtype) for shape in shapes)
-    log_alpha, log_u = rng.normal(size=width), np.log(rng.uniform(size=width))
-    bend = rng.uniform(0.02, 0.1, width).astype(dtype)
-    return [np.clip(jacobian, 0, 1), *others, log_alpha, log_u, bend]
 
 
 def compiled(values: list[np.ndarray], mode: Any) -> Any:
@@ -64,7 +55,7 @@ def step_by_step(values: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 def test_decisions_change_from_round_to_round() -> None:
     """What is compared below would be the same without them."""
-    values = arguments(512, 32, 32, "float64")
+    values = window_scan_arguments(512, 32, 32, "float64")
     found, _ = step_by_step(values)
     values[-1][:] = 0
     assert np.isclose(found, step_by_step(values)[0]).all(axis=1).mean() < 0.5
@@ -73,11 +64,14 @@ def test_decisions_change_from_round_to_round() -> None:
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(
     ("width", "size", "factors"),
-    [(128, 3, 3), (128, 3, 1), (512, 32, 32), (1280, 5, 5), (256, 200, 200)],
+    [
+        *[(64, 1, 1), (128, 3, 3), (128, 3, 1), (512, 32, 32), (1280, 5, 5), (1280, 33, 33)],
+        *[(256, 70, 70), (256, 200, 200)],
+    ],
 )
 def test_kernels_find_what_a_loop_finds(width: int, size: int, factors: int, dtype: str) -> None:
     """With coordinates that do not fill a program, and several programs of coordinates."""
-    values = arguments(width, size, factors, dtype)
+    values = window_scan_arguments(width, size, factors, dtype)
     function = compiled(values, JAX_KERNEL_MODE)
     nodes = function.maker.fgraph.toposort()
     assert any(isinstance(node.op, WindowScanInKernel) for node in nodes)
@@ -86,8 +80,9 @@ def test_kernels_find_what_a_loop_finds(width: int, size: int, factors: int, dty
         assert_allclose(found, expected, atol=TOLERANCE[dtype] * np.abs(expected).max())
 
 
-def test_chains_of_a_batch_find_what_each_finds_alone() -> None:
-    chains = [arguments(256, 7, 7, "float32") for _ in range(3)]
+@pytest.mark.parametrize("size", [7, 130])
+def test_chains_of_a_batch_find_what_each_finds_alone(size: int) -> None:
+    chains = [window_scan_arguments(256, size, size, "float32") for _ in range(3)]
     for i, values in enumerate(chains):
         values[1] += i
     together = jax.vmap(window_scan_kernel.next_guess_and_error)(
@@ -101,7 +96,7 @@ def test_chains_of_a_batch_find_what_each_finds_alone() -> None:
 @pytest.mark.parametrize("mode", [JAX_KERNEL_MODE, JAX_MODE, "NUMBA"])
 def test_what_overflows_leaves_a_finite_guess(mode: Any) -> None:
     """And no step from there on counts as near enough."""
-    values = arguments(256, 3, 3, "float32")
+    values = window_scan_arguments(256, 3, 3, "float32")
     values[0][:], values[5][:], values[7][:] = 1, 1, 0
     values[1][100:102, 1] = 3e38
     found, _ = compiled(values, mode)(*values)
@@ -116,7 +111,7 @@ def test_what_overflows_leaves_a_finite_guess(mode: Any) -> None:
 
 def test_states_that_are_not_finite_are_plain_iterates() -> None:
     """Where a sum of squares in float64 does not show that they overflow."""
-    values = arguments(256, 3, 3, "float32")
+    values = window_scan_arguments(256, 3, 3, "float32")
     values[0][:], values[5][:], values[7][:] = 1, 1, 0
     values[1][100:102, 1] = 3e38
     found, _ = compiled(values, "NUMBA")(*values)
@@ -125,7 +120,7 @@ def test_states_that_are_not_finite_are_plain_iterates() -> None:
 
 @pytest.mark.parametrize("mode", [JAX_KERNEL_MODE, JAX_MODE])
 def test_a_ratio_that_is_no_number_stays_a_rejection(mode: Any) -> None:
-    values = arguments(256, 3, 3, "float64")
+    values = window_scan_arguments(256, 3, 3, "float64")
     for i, number in enumerate((np.nan, -np.inf, np.inf)):
         values[5][50 + 50 * i] = number
         values[1][50 + 50 * i] = np.nan
@@ -136,7 +131,7 @@ def test_a_ratio_that_is_no_number_stays_a_rejection(mode: Any) -> None:
 
 
 def test_windows_that_no_chunks_fill_are_left_as_formulas() -> None:
-    values = arguments(129, 3, 3, "float64")
+    values = window_scan_arguments(129, 3, 3, "float64")
     function = compiled(values, JAX_KERNEL_MODE)
     kinds = WindowScan, WindowScanInKernel
     assert not any(isinstance(n.op, kinds) for n in function.maker.fgraph.toposort())

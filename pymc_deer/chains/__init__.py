@@ -1,0 +1,1 @@
+"""Chains, stretch by stretch: prepared, calibrated and solved, one alone or several together."""

@@ -1,0 +1,127 @@
+"""What can be seen to be impossible before a chain runs, and is said then."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pymc.model import Model
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+
+from pymc_deer.backends.base import Solver
+from pymc_deer.density import Density, Layout, Point
+from pymc_deer.graphs.checks import term_logps
+from pymc_deer.metric import identity_metric
+from pymc_deer.options import Options
+from pymc_deer.status import ModelError, invalid_option
+
+_DENSE_MATRICES = 6
+"""Matrices D x D that a dense metric takes: L, the moments it is estimated from, and workspace."""
+
+_FAR = (1.0, 1e3, 1e6)
+"""How far out a coordinate is moved to see whether logp feels it, in unconstrained units."""
+
+
+def refuse_dense(options: Options, solver: Solver) -> None:
+    """Refuse to adapt a dense metric that memory has no room for."""
+    if not isinstance(options.metric, str) or options.metric != "dense":
+        return
+    size, free = solver.density.size, solver.free_memory()
+    needed = _DENSE_MATRICES * 8.0 * size**2
+    if needed > free:
+        raise invalid_option(
+            options.sampler,
+            "metric",
+            options.metric,
+            f"'diag' or 'low_rank' in {size} dimensions: a dense one takes {needed / 1e9:.0f} GB, "
+            f"and {free / 1e9:.0f} GB are free",
+        )
+
+
+def refuse_hvp(options: Options, density: Density) -> None:
+    """Refuse an `hvp` of the user's that does not give a vector."""
+    if options.hvp is None:
+        return
+    expected = "a function (x, v) -> H v of symbolic vectors, which gives another"
+    try:
+        product: Any = options.hvp(density.x, density.x.type("v"))
+        is_vector = isinstance(product, Variable) and product.type.ndim == 1  # type: ignore[attr-defined]
+    except Exception as error:
+        raise invalid_option(options.sampler, "hvp", options.hvp, expected) from error
+    if not is_vector:
+        raise invalid_option(options.sampler, "hvp", options.hvp, expected)
+
+
+def refuse_data(model: Model, point: Point) -> None:
+    """Refuse data that hold NaN, where they make logp NaN: no other start would help.
+
+    Called where logp is not finite at `point`.
+    """
+    terms = {var.name: [var] for var in model.potentials}
+    terms |= {rv.name: [rv, value] for rv, value in model.rvs_to_values.items()}
+    logps = term_logps(model, point)
+    spoilt = [name for name, term in terms.items() if np.isnan(logps[name]) and _hold_nan(term)]
+    if spoilt:
+        raise ModelError(
+            f"logp of {', '.join(spoilt)} is NaN, and there is NaN in the data that it is computed "
+            "from. Leave those rows out; or give missing values to observed=, and PyMC imputes "
+            "them."
+        )
+
+
+def refuse_improper(
+    solver: Solver, x: np.ndarray, model: Model, params: Sequence[np.ndarray]
+) -> None:
+    """Refuse a logp that does not change with some elements: their posterior is improper.
+
+    An element counts if its gradient is exactly 0 beside x, shape (D,), and far from it, and if
+    logp is the same to the last bit wherever such elements are moved.
+    """
+    layout, rng = solver.density.layout, np.random.default_rng(0)
+    identity = identity_metric(solver.spec.metric, layout.size)
+
+    def evaluate(at: np.ndarray) -> tuple[float, np.ndarray]:
+        return solver.evaluate(at, identity, params)
+
+    x = x + rng.uniform(-1.0, 1.0, len(x))
+    logp, dlogp = evaluate(x)
+    idle = dlogp == 0
+    moved = x
+    for far in _FAR:
+        if not idle.any() or not np.isfinite(logp):
+            return
+        moved = np.where(idle, far * rng.standard_normal(len(x)), x)
+        idle &= evaluate(moved)[1] == 0
+    if idle.any() and evaluate(np.where(idle, moved, x))[0] == logp:
+        rv_names = {value.name: rv.name for rv, value in model.rvs_to_values.items()}
+        elements = ", ".join(_elements(idle, layout, rv_names))
+        raise ModelError(
+            f"{elements}: logp does not change with it, so there is no posterior to sample. Give "
+            "it a proper prior, or leave it out."
+        )
+
+
+def _elements(chosen: np.ndarray, layout: Layout, rv_names: Mapping[str, str]) -> Iterator[str]:
+    """The variables with chosen elements; the first of these where not all are chosen."""
+    for value, where in layout.unravel(chosen.astype(float)).items():
+        name = rv_names[value]
+        if where.all() and where.size:
+            yield name
+        elif where.any():
+            index = np.unravel_index(int(np.argmax(where)), where.shape)
+            yield f"{name}[{', '.join(map(str, index))}]"
+
+
+def _hold_nan(variables: Sequence[Any]) -> bool:
+    """Whether anything that the variables are computed from is NaN."""
+    for source in ancestors(variables):
+        if isinstance(source, Constant):
+            value = source.data
+        elif isinstance(source, SharedVariable):
+            value = source.get_value(borrow=True)
+        else:
+            continue
+        if getattr(value, "dtype", np.dtype(object)).kind == "f" and np.isnan(value).any():
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""Graphs of a model: read and checked, and written anew for fewer operations."""

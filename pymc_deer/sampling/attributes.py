@@ -1,0 +1,65 @@
+"""What ``sample_stats`` says of a run: versions, options, device, tuned values, times."""
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from pymc_deer.backends import gpu_name
+from pymc_deer.chains.chain import ChainRecord
+from pymc_deer.options import BackendName
+
+_PACKAGES = {"deer_version": "pymc-deer", "deer_pytensor_version": "pytensor"}
+
+
+def fixed_attrs(
+    backend: BackendName, chosen: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is known as the run begins.
+
+    Parameters
+    ----------
+    backend
+        Backend of its chains.
+    chosen
+        What its step has chosen, `DeerStep.attrs`.
+    options
+        All options of the step, by name.
+    """
+    versions = {name: version(package) for name, package in _PACKAGES.items()}
+    return {
+        **chosen,
+        **versions,
+        "deer_backend_version": version(backend),
+        "deer_device": gpu_name(backend) or platform.processor() or platform.machine(),
+        "deer_options": json.dumps(dict(options), default=_plain),
+    }
+
+
+def tuned_attrs(records: Sequence[ChainRecord]) -> dict[str, Any]:
+    """What warm-up has tuned, so far."""
+    first = records[0].warmup
+    return {
+        "deer_step_size": [float(record.warmup.tuning.step_size) for record in records],
+        "deer_target_accept": float(first.target.rate),
+        "deer_steps_per_draw": int(first.tuned_steps_per_draw),
+        "deer_n_leapfrog": max(int(record.warmup.tuning.lengths[1]) for record in records),
+        "deer_narrowed": max(record.narrowing for record in records),
+    }
+
+
+def phase_attrs(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by phase."""
+    return {f"deer_seconds_{phase}": value for phase, value in seconds.items()}
+
+
+def _plain(value: Any) -> Any:
+    """In types that JSON has; of long arrays the shape."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.size <= 100 else f"array of shape {value.shape}"
+    return str(value)

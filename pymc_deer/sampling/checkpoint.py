@@ -1,0 +1,134 @@
+"""All that a stored run needs to go on: one small file, replaced as a whole."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pymc_deer.acceptance import TargetAccept
+from pymc_deer.backends.request import Tuning
+from pymc_deer.chains.calibration import Calibration
+from pymc_deer.chains.chain import ChainRecord
+from pymc_deer.chains.stretch import Streams
+from pymc_deer.chains.trials import Trial
+from pymc_deer.metric import Metric
+from pymc_deer.noise import Rows
+from pymc_deer.options import BackendName
+from pymc_deer.path_length import PathLength
+from pymc_deer.sampling.attributes import phase_attrs, tuned_attrs
+from pymc_deer.sampling.fingerprint import Fingerprint
+from pymc_deer.sampling.plain import packed, unpacked
+from pymc_deer.sampling.settings import Settings
+from pymc_deer.status import OptionError
+from pymc_deer.store import replace_file
+from pymc_deer.warmup.adaptation import Warmup
+from pymc_deer.warmup.dual_averaging import DualAveraging
+from pymc_deer.warmup.metric_estimate import Moments
+from pymc_deer.warmup.metric_low_rank import Sample
+from pymc_deer.warmup.mixing import BatchMeans
+from pymc_deer.warmup.path_statistics import PathStatistics
+from pymc_deer.warmup.schedule import Stretch
+from pymc_deer.warmup.window import WarmupWindow
+
+_FILE = "checkpoint.npz"
+
+_FORMAT = 9
+"""To be raised when what is stored changes its meaning or its fields."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run between two stretches.
+
+    Attributes
+    ----------
+    settings
+        What it was asked for.
+    backend, calibration
+        What its step has chosen.
+    fingerprint
+        Of its model.
+    attrs
+        What is said of it in the attributes of ``sample_stats``, from its beginning.
+    records
+        Where its chains stand.
+    seconds
+        Time that it has taken, by phase.
+    """
+
+    settings: Settings
+    backend: BackendName
+    calibration: Calibration
+    fingerprint: Fingerprint
+    attrs: dict[str, Any]
+    records: list[ChainRecord]
+    seconds: dict[str, float]
+
+    @property
+    def n_done(self) -> tuple[int, int]:
+        """Draws of each chain that are made, of warm-up and after it."""
+        record, settings = self.records[0], self.settings
+        assert settings.tune is not None
+        return settings.tune - record.n_tune_left, settings.draws - record.n_draws_left
+
+    @property
+    def all_attrs(self) -> dict[str, Any]:
+        """Attributes of ``sample_stats``."""
+        return {**self.attrs, **tuned_attrs(self.records), **phase_attrs(self.seconds)}
+
+    def save(self, path: Path) -> None:
+        """Replace the checkpoint of the run at `path`."""
+        replace_file(path / _FILE, packed({"format": _FORMAT, "checkpoint": self}))
+
+    @staticmethod
+    def exists(path: Path) -> bool:
+        """Whether there is a run at `path`."""
+        return (path / _FILE).is_file()
+
+    @classmethod
+    def refuse_none(cls, path: Path) -> None:
+        """Refuse to go on where there is no run.
+
+        Raises
+        ------
+        OptionError
+            Telling how to begin one.
+        """
+        if not cls.exists(path):
+            raise OptionError(
+                f"sample(resume={str(path)!r}): there is no run of pymc_deer.sample. Begin one, "
+                "with store=."
+            )
+
+    @classmethod
+    def load(cls, path: Path) -> "Checkpoint":
+        """The last one of the run at `path`.
+
+        Raises
+        ------
+        OptionError
+            If this version cannot read it.
+        """
+        where = f"sample(resume={str(path)!r})"
+        try:
+            found = unpacked((path / _FILE).read_bytes(), _CLASSES)
+            known = found["format"] == _FORMAT
+        except Exception as error:
+            raise _unreadable(where) from error
+        if not known:
+            raise _unreadable(where)
+        return found["checkpoint"]
+
+
+def _unreadable(where: str) -> OptionError:
+    return OptionError(
+        f"{where}: its checkpoint is damaged, or was written by another version of pymc_deer. Its "
+        "draws can still be read; to make more, begin another run, with store=."
+    )
+
+
+_CLASSES = (
+    *(Checkpoint, Settings, Calibration, Trial, Fingerprint),
+    *(ChainRecord, Streams, Rows, BatchMeans, Warmup, Stretch, DualAveraging, Tuning, Metric),
+    *(TargetAccept, PathLength, PathStatistics, WarmupWindow, Moments, Sample),
+)
+"""Classes that a checkpoint is made of."""

@@ -1,0 +1,369 @@
+"""``pymc_deer.sample``: all chains side by side, a stretch of each at a time."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pymc.initial_point import convert_str_to_rv_dict, make_initial_point_fns_per_chain
+from pymc.model import Model
+from pymc.progress_bar.progress import MCMCProgressBarManager
+from pymc.stats.convergence import (
+    SamplerWarning,
+    WarningType,
+    log_warnings,
+    warn_divergences,
+)
+from pymc.util import get_random_generator
+from xarray import DataTree
+
+from pymc_deer.chains.ensemble import Ensemble
+from pymc_deer.chains.stretch import SolvedStretch
+from pymc_deer.sampling.arguments import (
+    checked_kwargs,
+    refuse_beside_resume,
+    refuse_beside_store,
+    refuse_foreign,
+    refuse_no_progressbar,
+    refuse_to_begin,
+    refuse_unknown_names,
+    refuse_unknown_terms,
+)
+from pymc_deer.sampling.attributes import fixed_attrs, phase_attrs, tuned_attrs
+from pymc_deer.sampling.checkpoint import Checkpoint
+from pymc_deer.sampling.fingerprint import Fingerprint
+from pymc_deer.sampling.hardware import Hardware
+from pymc_deer.sampling.memory_recorder import MemoryRecorder
+from pymc_deer.sampling.phases import Phases
+from pymc_deer.sampling.recorder import Ending, Recorder, Values
+from pymc_deer.sampling.settings import Settings
+from pymc_deer.sampling.shared_step import make_step, within_memory
+from pymc_deer.sampling.store_recorder import RunPlace, StoreRecorder
+from pymc_deer.start import find_starts
+from pymc_deer.step import DeerStep
+from pymc_deer.store import require_zarr
+from pymc_deer.variables import given_model
+
+_log = logging.getLogger("pymc.deer")
+
+
+def sample(
+    draws: int = 1000,
+    *,
+    kernel: str = "hmc",
+    tune: int | None = None,
+    chains: int = 4,
+    cores: int | None = None,
+    devices: Any = None,
+    model: Model | None = None,
+    random_seed: Any = None,
+    initvals: Any = None,
+    var_names: Sequence[str] | None = None,
+    progressbar: Any = True,
+    progressbar_theme: Any = None,
+    quiet: bool = False,
+    discard_tuned_samples: bool = True,
+    compute_convergence_checks: bool = True,
+    idata_kwargs: dict[str, Any] | None = None,
+    store: str | PathLike[str] | None = None,
+    resume: str | PathLike[str] | None = None,
+    **deer_options: Any,
+) -> DataTree:
+    """Sample all chains of a model together.
+
+    `pm.sample` calls a step for each draw of each chain. Here each call solves a stretch of all
+    chains, and warm-up learns metric, path lengths and steps per draw from the draws of all of
+    them. The result is that of `pm.sample`.
+
+    Parameters
+    ----------
+    draws
+        Recorded draws of each chain, after warm-up.
+    kernel
+        ``"hmc"`` for :class:`DeerHMC`, ``"mala"`` for :class:`DeerMALA`, whose transitions are of
+        one leapfrog step. The default makes more effective draws a second on all models but two
+        that ``docs/benchmarks.md`` has beside other samplers.
+    tune
+        Recorded draws of warm-up; 1000 by default.
+    chains
+        Number of chains C.
+    cores
+        Chains that run at the same time on a CPU, each in a thread; None for as many as there are
+        cores, or as BLAS may have threads, and for one where `multiprocessing` has started this
+        process. The draws do not depend on it. On a GPU all chains are one batch.
+    devices
+        Devices of JAX that share chains, windows and data: how many of ``jax.devices()``, or which,
+        or a ``jax.sharding.Mesh`` with axes among ``"chain"``, ``"window"`` and ``"data"``. The
+        draws depend on it within rounding. See ``docs/devices.md``, for several hosts too.
+    model
+        The model, all of whose free variables are continuous; from the context by default.
+    random_seed, initvals, var_names, progressbar, progressbar_theme, quiet
+        As in `pm.sample`.
+    discard_tuned_samples, compute_convergence_checks, idata_kwargs
+        As in `pm.sample`.
+    store
+        A directory to make, a Zarr store, where draws go as they are made: for runs larger than
+        memory, to look at them meanwhile, and to go on after the process has ended.
+    resume
+        Such a directory: its run goes on, with the same draws as if it had not ended. Settings
+        are those that it was begun with; arguments left at their defaults need not be given again,
+        others must agree.
+    **deer_options
+        Arguments of :class:`DeerMALA` or :class:`DeerHMC`. ``backend="auto"`` is JAX: it compiles
+        in seconds. On a CPU it is Numba, which compiles longer and once, where a gradient gathers
+        and scatters more than 65,536 numbers by arrays of indices, and more than eight for each
+        function it evaluates, or where JAX cannot run the model. For long runs of models with
+        groups Numba is the faster one, as :func:`pymc_deer.profile` shows.
+
+    Returns
+    -------
+    xarray.DataTree
+        What `pm.sample` returns, with what was chosen in the attributes of ``sample_stats``. After
+        an interrupt, the draws that all chains had finished; where there is none, and no store,
+        `KeyboardInterrupt` is raised. Of a store, draws are read as they are used.
+
+    Raises
+    ------
+    OptionError, ModelError, BackendError
+        Before sampling begins, naming the argument, variable or package.
+    StartError
+        Where a chain starts at a point at which logp is not finite, naming the terms.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_deer
+    >>> with pm.Model():
+    ...     x = pm.Normal("x", 1.0, 2.0)
+    ...     idata = pymc_deer.sample(random_seed=1, progressbar=False)
+    >>> dict(idata.posterior.sizes)
+    {'chain': 4, 'draw': 1000}
+    """
+    refuse_foreign(deer_options)
+    refuse_no_progressbar(progressbar)
+    hardware = Hardware.of(cores, devices)
+    settings = Settings(
+        draws, kernel, tune, chains, var_names, random_seed, discard_tuned_samples, deer_options
+    )
+    hardware.refuse_differences(settings, store, resume)
+    if resume is None:
+        run = _begun(settings, model, hardware, initvals, checked_kwargs(idata_kwargs), store)
+    else:
+        refuse_beside_resume(store=store, initvals=initvals, idata_kwargs=idata_kwargs)
+        run = _resumed(settings, model, hardware, Path(resume))
+    quiet = quiet or not hardware.is_first
+    shown = False if quiet or run.ensemble.finished else progressbar
+    with closing(run.recorder), closing(run.ensemble.solver.threads):
+        _make_draws(run, StretchProgress.of(run, shown, progressbar_theme))
+        if not quiet:
+            kind = WarningType.CONVERGENCE
+            told = run.ensemble.warnings()
+            log_warnings([SamplerWarning(kind, text, "warn") for text in told])
+        checks = compute_convergence_checks and run.recorder.values.can_be_checked
+        ending = Ending(run.attrs, run.phases.total, checks, quiet)
+        idata = run.recorder.finished(ending)
+        if compute_convergence_checks and not checks and not quiet:
+            # Of what is no free variable PyMC checks nothing else.
+            log_warnings(warn_divergences(idata))
+        return idata
+
+
+@dataclass(frozen=True)
+class Run:
+    """Chains that are about to begin or to go on, and what takes their draws."""
+
+    settings: Settings
+    step: DeerStep
+    params: Sequence[np.ndarray]
+    ensemble: Ensemble
+    recorder: Recorder
+    phases: Phases
+    fixed_attrs: dict[str, Any]
+    hardware: Hardware
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """What the statistics' attributes say of it."""
+        seconds = phase_attrs(self.phases.seconds)
+        return {**self.fixed_attrs, **tuned_attrs(self.ensemble.records), **seconds}
+
+
+class StretchProgress(MCMCProgressBarManager):
+    """PyMC's progress bars, which advance by stretches."""
+
+    @classmethod
+    def of(cls, run: Run, progressbar: Any, theme: Any) -> "StretchProgress":
+        """Bars for the draws that a run has still to make."""
+        record, chains = run.ensemble.records[0], run.settings.chains
+        n_tune, n_draws = record.n_tune_left, record.n_draws_left
+        return cls(run.step, chains, n_draws, n_tune, progressbar, theme)
+
+    def show(self, stretches: Sequence[SolvedStretch], *, tuning: bool) -> None:
+        """Advance the bar of each chain, or that of all."""
+        if not self._show_progress:
+            return
+        n_draws = len(stretches[0])
+        of_each = self.completed_draws // self.chains + n_draws
+        for chain, stretch in enumerate(stretches):
+            self.completed_draws += n_draws
+            last = {name: column[-1] for name, column in stretch.statistics.items()}
+            last |= {"diverging": any(stretch.statistics["diverging"]), "tune": tuning}
+            failing, stats = self._extract_stats([last])
+            combined = self.combined_progress
+            task, done = (0, self.completed_draws) if combined else (chain, of_each)
+            stats["draw"] = done - self._tune_total if done > self._tune_total else done
+            self._backend.update(
+                task_id=task,
+                advance=n_draws,
+                failing=failing,
+                stats=stats,
+                is_last=done == self.total_draws,
+                total=self.total_draws,
+            )
+
+
+def _make_draws(run: Run, progress: StretchProgress) -> None:
+    """All draws, or as many as there are at an interrupt."""
+    # All the time, and in both threads: how BLAS rounds may depend on it.
+    with run.ensemble.solver.one_blas_thread():
+        try:
+            with progress:
+                while not run.ensemble.finished:
+                    _make_stretch(run, progress)
+        except KeyboardInterrupt:
+            if run.hardware.spans_processes or not run.recorder.has_draws:
+                # Other processes wait for this one; or there is nothing to return.
+                raise
+            _log.info("Interrupted: the draws that all chains have finished are kept.")
+        with run.phases.of("recording"):
+            run.recorder.flush()
+
+
+def _make_stretch(run: Run, progress: StretchProgress) -> None:
+    """The next draws of all chains. None of their arrays is held while others are made."""
+    ensemble, tuning = run.ensemble, run.ensemble.tuning
+    with run.phases.of("warmup" if tuning else "sampling"):
+        stretches = ensemble.next_stretch(run.params)
+    with run.phases.of("recording"):
+        run.recorder.record(stretches, ensemble.records, tuning=tuning)
+    progress.show(stretches, tuning=tuning)
+
+
+def _begun(
+    settings: Settings,
+    model: Model | None,
+    hardware: Hardware,
+    initvals: Any,
+    idata_kwargs: dict[str, Any],
+    store: str | PathLike[str] | None,
+) -> Run:
+    """A run from its start."""
+    model = given_model(model, "sample")
+    refuse_to_begin(model, initvals, settings.chains, store)
+    refuse_unknown_names(settings.var_names, model)
+    refuse_unknown_terms(idata_kwargs, settings.var_names, model)
+    if store is not None:
+        require_zarr()
+        refuse_beside_store(idata_kwargs)
+        RunPlace.refuse_used(Path(store))
+    phases = Phases()
+    with phases.of("compile"):
+        step = within_memory(make_step(settings, model, hardware), settings, hardware)
+    if settings.tune is None:
+        settings = replace(settings, tune=type(step).default_tune_steps)
+    # All variables are the step's own: what is left are data.
+    params = step.density.param_values({})
+    with phases.of("compile"):
+        values = Values(step.model, step.density, settings.var_names, settings.chains)
+    ensemble = _started(step, params, settings, hardware, initvals)
+    stored = settings.stored(step.options)
+    attrs = fixed_attrs(step.backend, step.attrs, stored.options)
+    if store is None:
+        recorder = MemoryRecorder(values, settings, idata_kwargs)
+    else:
+        start = ensemble.records[0].x
+        fingerprint = Fingerprint.of(values, ensemble.solver, start, params)
+        checkpoint = Checkpoint(
+            *(stored, step.backend, step.calibration, fingerprint, attrs),
+            *(ensemble.records, phases.seconds),
+        )
+        place = RunPlace.new(Path(store))
+        with place.given_back_if_refused():
+            recorder = StoreRecorder.begun(values, place, checkpoint, idata_kwargs, phases)
+    return Run(settings, step, params, ensemble, recorder, phases, attrs, hardware)
+
+
+def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run:
+    """A stored run from its last checkpoint."""
+    require_zarr()
+    place = RunPlace.of_run(path)
+    with place.given_back_if_refused():
+        checkpoint = Checkpoint.load(path)
+        settings = checkpoint.settings
+        settings.refuse_contradictions(given, path)
+        model = given_model(model, "sample")
+        checkpoint.fingerprint.refuse_other_variables(model)
+        refuse_unknown_names(settings.var_names, model)
+        options = settings.step_options(checkpoint.backend, checkpoint.calibration)
+        options["hvp"] = given.options.get("hvp")
+        phases = Phases(checkpoint.seconds)
+        with phases.of("compile"):
+            step = make_step(replace(settings, options=options), model, hardware)
+            values = Values(model, step.density, settings.var_names, settings.chains)
+        checkpoint.fingerprint.refuse_other_values(values)
+        params = step.density.param_values({})
+        ensemble = Ensemble(hardware.solver(step.solver, settings, params), checkpoint.records)
+        checkpoint.fingerprint.refuse_other_density(ensemble.solver, params)
+        recorder = StoreRecorder.resumed(values, place, checkpoint, phases)
+    attrs = checkpoint.attrs
+    return Run(settings, step, params, ensemble, recorder, phases, attrs, hardware)
+
+
+def _given_starts(model: Model, initvals: Any, chains: int) -> list[set[str]]:
+    """Value variables of each chain for which the user gave a start."""
+    of_each = [initvals] * chains if initvals is None or isinstance(initvals, dict) else initvals
+    return [
+        {
+            model.rvs_to_values[rv].name
+            for rv, start in convert_str_to_rv_dict(model, given or {}).items()
+            # As for PyMC, the start of a variable that follows from others is none.
+            if start is not None and rv in model.rvs_to_values
+        }
+        for given in of_each
+    ]
+
+
+def _started(
+    step: DeerStep,
+    params: Sequence[np.ndarray],
+    settings: Settings,
+    hardware: Hardware,
+    initvals: Any,
+) -> Ensemble:
+    """Chains at their starts, each with its own random numbers, as `pm.sample` gives them."""
+    model, chains = step.model, settings.chains
+    assert settings.tune is not None
+    rngs = get_random_generator(settings.random_seed).spawn(chains)
+    seeds = [int(rng.integers(2**30)) for rng in rngs]
+    points = [
+        point_of(seed)
+        for point_of, seed in zip(
+            make_initial_point_fns_per_chain(
+                model=model, overrides=initvals, jitter_rvs=set(), chains=chains
+            ),
+            seeds,
+            strict=True,
+        )
+    ]
+    records = [step.new_record(rng, settings.tune, settings.draws) for rng in rngs]
+    ensemble = Ensemble(hardware.solver(step.solver, settings, params), records)
+    own_rngs = [record.streams.start for record in records]
+    default = step.density.initial_point
+    given = _given_starts(model, initvals, chains)
+    starts = find_starts(model, ensemble.solver, points, default, params, own_rngs, given)
+    ensemble.begin(starts, params)
+    return ensemble

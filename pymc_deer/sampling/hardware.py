@@ -1,0 +1,116 @@
+"""What the chains of a run may use: cores, or devices. No draw depends on it beyond rounding."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pymc_deer.backends import asked_devices
+from pymc_deer.backends.base import Solver
+from pymc_deer.options import is_integer
+from pymc_deer.sampling.settings import Settings
+from pymc_deer.status import OptionError, invalid_option
+
+if TYPE_CHECKING:
+    # JAX is imported where devices are asked for.
+    from pymc_deer.backends.mesh import AskedDevices
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What the user has given a run.
+
+    Attributes
+    ----------
+    cores
+        Chains that run at the same time on a CPU, if it has as many; None for as many as BLAS may
+        have threads, and one in a worker process.
+    devices
+        Devices of JAX that share the run; None for the one that JAX uses by default.
+    """
+
+    cores: int | None = None
+    devices: "AskedDevices | None" = None
+
+    @classmethod
+    def of(cls, cores: Any, devices: Any) -> "Hardware":
+        """From arguments of `pymc_deer.sample`.
+
+        Raises
+        ------
+        OptionError, BackendError
+            If they are not what is accepted, or JAX is not installed.
+        """
+        if cores is not None and not is_integer(cores, 1):
+            raise invalid_option("sample", "cores", cores, "an integer of at least 1")
+        return cls(cores, None if devices is None else asked_devices(devices))
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether other processes take part in the run, and do the same."""
+        return self.devices is not None and self.devices.spans_processes
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that shows what is going on."""
+        return self.devices is None or self.devices.is_first
+
+    def chains_at_once(self, solver: Solver, n_chains: int) -> int:
+        """Of so many chains, those that hold their windows in memory at the same time."""
+        if self.devices is not None:
+            return n_chains
+        return solver.on_cores(self.cores).chains_at_once(n_chains)
+
+    def chains_on_each(self, n_chains: int) -> int:
+        """Of so many chains, those on one device."""
+        return n_chains if self.devices is None else self.devices.chains_on_each(n_chains)
+
+    def step_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Options of the step, with the backend that the devices need."""
+        if self.devices is None:
+            return options
+        if options.get("backend") == "numba":
+            raise OptionError(
+                "sample(devices=..., backend='numba'): only JAX shares a run out over devices. "
+                "Write backend='jax', or leave devices out."
+            )
+        backend = options.get("backend", "auto")
+        return {**options, "backend": "jax" if backend == "auto" else backend}
+
+    def refuse_differences(self, settings: Settings, store: Any, resume: Any) -> None:
+        """Refuse what would be different in each of the processes that take part."""
+        if not self.spans_processes:
+            return
+        for name, value in (("store", store), ("resume", resume)):
+            if value is not None:
+                raise OptionError(
+                    f"sample(devices=..., {name}=...): a run of several processes keeps its draws "
+                    f"in memory. Leave {name} out."
+                )
+        if settings.random_seed is None:
+            raise OptionError(
+                "sample(devices=..., random_seed=None): each process would draw a seed of its "
+                "own. Give all of them the same random_seed."
+            )
+        if _is_measured(settings.options):
+            raise OptionError(
+                "sample(devices=...): each process would choose windows by its own clock. Write "
+                "window=1, or window, jacobian and curvature as one process has found them."
+            )
+
+    def solver(self, solver: Solver, settings: Settings, params: Sequence[Any]) -> Solver:
+        """The solver on what there is, for the chains of these settings."""
+        if self.devices is None:
+            return solver.on_cores(self.cores)
+        placed = self.devices.solver(solver, settings.chains)
+        plan = placed.plan
+        numbers = settings.draws, settings.tune, plan.window, plan.sweep_budget(plan.window)
+        placed.placement.refuse_differences([*numbers, plan.tol, *params])
+        return placed
+
+
+def _is_measured(options: dict[str, Any]) -> bool:
+    """Whether how windows are solved is left to a pilot chain."""
+    window, rule = options.get("window", "auto"), options.get("jacobian", "auto")
+    if window == 1 or window == "auto":
+        return window == "auto"
+    return rule == "auto" or (rule != "exact" and options.get("curvature") is None)

@@ -1,0 +1,224 @@
+"""Draws that go to a Zarr store as they are made, with all that the run needs to go on."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from xarray import DataTree
+
+from pymc_deer.chains.chain import ChainRecord
+from pymc_deer.chains.stretch import SolvedStretch
+from pymc_deer.sampling.checkpoint import Checkpoint
+from pymc_deer.sampling.inference_data import check_convergence
+from pymc_deer.sampling.memory_recorder import template
+from pymc_deer.sampling.phases import Phases
+from pymc_deer.sampling.recorder import Ending, Piece, Recorder, Values
+from pymc_deer.status import OptionError
+from pymc_deer.store import DrawStore, open_store
+
+COMMIT_SECONDS = 2.0
+"""Time between commits: what a killed process loses at most, beside the stretch it is solving."""
+
+_LOCK = "lock"
+
+
+@dataclass(frozen=True)
+class RunPlace:
+    """A directory for one run, which one process at a time may work on."""
+
+    path: Path
+    lock: BinaryIO
+
+    @staticmethod
+    def refuse_used(path: Path) -> None:
+        """Refuse a place for a run that begins, if there is something already.
+
+        Raises
+        ------
+        OptionError
+            Telling what.
+        """
+        where = f"sample(store={str(path)!r})"
+        if Checkpoint.exists(path):
+            raise OptionError(
+                f"{where}: there is a run already. Go on with it, resume={str(path)!r}, or choose "
+                "another place."
+            )
+        if path.exists() and not (path.is_dir() and {f.name for f in path.iterdir()} <= {_LOCK}):
+            raise OptionError(
+                f"{where}: store must be a directory that is empty, or does not exist yet."
+            )
+
+    @classmethod
+    def new(cls, path: Path) -> "RunPlace":
+        """For a run that begins."""
+        cls.refuse_used(path)
+        path.mkdir(parents=True, exist_ok=True)
+        place = cls(path, _locked(path, f"sample(store={str(path)!r})"))
+        with place.given_back_if_refused():
+            # Another process may have begun a run meanwhile, and ended it.
+            cls.refuse_used(path)
+        return place
+
+    @classmethod
+    def of_run(cls, path: Path) -> "RunPlace":
+        """For a run that goes on.
+
+        Raises
+        ------
+        OptionError
+            If there is none, or another process is at work on it.
+        """
+        Checkpoint.refuse_none(path)
+        return cls(path, _locked(path, f"sample(resume={str(path)!r})"))
+
+    @contextmanager
+    def given_back_if_refused(self) -> Iterator[None]:
+        """Leave the place to others if what is done within fails."""
+        try:
+            yield
+        except BaseException:
+            self.lock.close()
+            raise
+
+
+class StoreRecorder(Recorder):
+    """Draws in a store, committed together with the checkpoint that belongs to them.
+
+    Parameters
+    ----------
+    values
+        What is recorded.
+    place
+        Where the run is.
+    store
+        The store there.
+    checkpoint
+        Where the run stands.
+    phases
+        The time that it takes.
+    """
+
+    def __init__(
+        self,
+        values: Values,
+        place: RunPlace,
+        store: DrawStore,
+        checkpoint: Checkpoint,
+        phases: Phases,
+    ) -> None:
+        keeps_warmup = "warmup_posterior" in store.sizes
+        super().__init__(values, sum(checkpoint.n_done), keeps_warmup=keeps_warmup)
+        self._place, self._store, self._checkpoint = place, store, checkpoint
+        self._phases = phases
+        self._committed = time.monotonic()
+
+    @classmethod
+    def begun(
+        cls,
+        values: Values,
+        place: RunPlace,
+        checkpoint: Checkpoint,
+        idata_kwargs: dict[str, Any],
+        phases: Phases,
+    ) -> "StoreRecorder":
+        """A store for a run that has not made a draw."""
+        layout = template(values, checkpoint.settings, idata_kwargs)
+        sizes = _by_group(layout.children, _sizes(checkpoint))
+        store = DrawStore.create(place.path, layout, sizes, values.rows_per_block)
+        recorder = cls(values, place, store, checkpoint, phases)
+        recorder.commit()
+        recorder.flush()
+        return recorder
+
+    @classmethod
+    def resumed(
+        cls, values: Values, place: RunPlace, checkpoint: Checkpoint, phases: Phases
+    ) -> "StoreRecorder":
+        """The store of a run that goes on behind its checkpoint."""
+        store = DrawStore(place.path, _by_group(DrawStore.groups(place.path), _sizes(checkpoint)))
+        return cls(values, place, store, checkpoint, phases)
+
+    def record(
+        self, stretches: Sequence[SolvedStretch], records: Sequence[ChainRecord], *, tuning: bool
+    ) -> None:
+        super().record(stretches, records, tuning=tuning)
+        self._checkpoint = replace(self._checkpoint, records=list(records))
+        if time.monotonic() - self._committed >= COMMIT_SECONDS:
+            self.commit()
+
+    def commit(self) -> None:
+        """Have the run go on from here, once that is done, if it ends."""
+        checkpoint = replace(self._checkpoint, seconds=dict(self._phases.seconds))
+        self._hand_over(partial(self._write_and_commit, checkpoint, self._phases.total))
+        self._committed = time.monotonic()
+
+    def _write_and_commit(
+        self, checkpoint: Checkpoint, seconds: float, pieces: Sequence[Piece]
+    ) -> None:
+        """The rows first, then what counts them."""
+        self._write_all(pieces)
+        checkpoint.save(self._place.path)
+        about = {"sampling_time": seconds, "tuning_steps": checkpoint.settings.tune}
+        attrs = {
+            group: {**about, **(checkpoint.all_attrs if group.endswith("sample_stats") else {})}
+            for group in self._store.sizes
+        }
+        self._store.commit(_by_group(self._store.sizes, checkpoint.n_done), attrs)
+
+    def finished(self, ending: Ending) -> DataTree:
+        self.commit()
+        self.flush()
+        self._store.settle()
+        idata = open_store(self._place.path)
+        if ending.compute_convergence_checks:
+            check_convergence(idata, self.values.model, quiet=ending.quiet)
+        return idata
+
+    def close(self) -> None:
+        super().close()
+        self._place.lock.close()
+
+    def _write(self, piece: Piece, values: Mapping[str, np.ndarray]) -> None:
+        prefix = "warmup_" if piece.tuning else ""
+        settings = self._checkpoint.settings
+        assert settings.tune is not None
+        first = piece.first if piece.tuning else piece.first - settings.tune
+        stats = {"lp" if name == "model_logp" else name: v for name, v in piece.stats.items()}
+        self._store.write(f"{prefix}posterior", first, values)
+        self._store.write(f"{prefix}sample_stats", first, stats)
+
+
+def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
+    settings = checkpoint.settings
+    return settings.tune or 0, settings.draws
+
+
+def _by_group(groups: Any, of_phases: tuple[int, int]) -> dict[str, int]:
+    """A number of draws for each of the groups that have some, by their phase."""
+    warmup, kept = of_phases
+    named = {"warmup_posterior": warmup, "warmup_sample_stats": warmup}
+    named |= {"posterior": kept, "sample_stats": kept}
+    return {name: n for name, n in named.items() if name in groups}
+
+
+def _locked(path: Path, where: str) -> BinaryIO:
+    """A file that no other process has, until it is closed or this one ends."""
+    file = (path / _LOCK).open("ab")
+    # Where the system has no such locks, on Windows, none are taken.
+    with suppress(ImportError):
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise OptionError(
+                f"{where}: another process is at work on it. Wait until it has ended."
+            ) from error
+    return file

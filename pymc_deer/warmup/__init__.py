@@ -1,0 +1,1 @@
+"""What warm-up learns: step size, metric, path length, and how slowly the chain forgets."""

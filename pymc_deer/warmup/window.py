@@ -1,0 +1,169 @@
+"""What one window of warm-up shows: moments for the metric, batch means for the mixing."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_deer.acceptance import count_unstable
+from pymc_deer.backends.trajectory import Trajectory
+from pymc_deer.duplicate import duplicate
+from pymc_deer.metric import Metric
+from pymc_deer.warmup.metric_estimate import Moments, estimate_metric
+from pymc_deer.warmup.metric_low_rank import Sample, estimate_low_rank
+from pymc_deer.warmup.mixing import are_apart, autocorrelation_time, largest_of_noisy, watched
+from pymc_deer.warmup.path_statistics import PathStatistics
+
+_TOGETHER = 2**19
+"""Numbers in the states of all chains up to which they are summed up in one piece, as a copy."""
+
+
+@dataclass(frozen=True)
+class WarmupWindow:
+    """Draws and gradients of a window, of C chains that learn together, stretch by stretch.
+
+    In whitened coordinates, but for a ``low_rank`` metric, which is estimated in x. Nothing of one
+    ever changes: what is behind more draws is another, so that chains can go on from either.
+
+    Attributes
+    ----------
+    moments
+        Of the draws and gradients of all chains; None before the first.
+    means
+        For each batch that has ended, the chains' means of what is watched of a state, (C, D).
+    sums, count
+        Of the batch that goes on, the chains' sums of the same, (C, D), and states of each.
+    sample
+        Of a ``low_rank`` metric, what is kept of the draws themselves.
+    paths
+        What transitions of different lengths show; None where nobody wants to know.
+    n_unstable
+        Transitions of all chains with too large an energy error.
+    """
+
+    moments: Moments | None = None
+    means: tuple[np.ndarray, ...] = ()
+    sums: np.ndarray | None = None
+    count: int = 0
+    sample: Sample | None = None
+    paths: PathStatistics | None = None
+    n_unstable: int = 0
+
+    @property
+    def n_seen(self) -> int:
+        """Transitions of all chains."""
+        return 0 if self.moments is None else self.moments.count
+
+    def extended(
+        self, trajectories: Sequence[Trajectory], metric: Metric, batch: int
+    ) -> "WarmupWindow":
+        """With part of a stretch, of each chain as long, that was run with `metric`.
+
+        Of every `batch` states of a chain there is a mean.
+        """
+        moments, sample, rows, n_chains = None, self.sample, [], 0
+        before = self.n_seen // len(trajectories)
+        n_unstable = self.n_unstable + sum(count_unstable(t.log_alpha) for t in trajectories)
+        for draws, dlogp in _pieces(trajectories):
+            if metric.kind == "low_rank":
+                draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
+                sample = (sample or Sample()).extended(draws, dlogp, before, n_chains)
+            piece = Moments.of(draws, dlogp, metric.kind)
+            moments = piece if moments is None else moments.beside(piece)
+            rows.append(watched(draws))
+            n_chains += len(draws)
+        if self.moments is not None and moments is not None:
+            moments = self.moments.merged(moments)
+        states = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        seen = duplicate(self, moments=moments, sample=sample, n_unstable=n_unstable)
+        while states.shape[1]:
+            missing = batch - seen.count
+            seen = seen._with_states(states[:, :missing])
+            seen = seen.at_batch_end() if seen.count == batch else seen
+            states = states[:, missing:]
+        return seen
+
+    def _with_states(self, states: np.ndarray) -> "WarmupWindow":
+        """With what is watched of some states, (C, n, D), in the batch that goes on."""
+        sums = np.add.reduce(states, axis=1, dtype=float)
+        sums = sums if self.sums is None else self.sums + sums
+        return duplicate(self, sums=sums, count=self.count + states.shape[1])
+
+    def with_paths(self, trajectories: Sequence[Trajectory]) -> "WarmupWindow":
+        """With what they show of path lengths: all parts of a window, or none."""
+        paths = self.paths
+        if paths is None:
+            paths = PathStatistics.empty(len(trajectories), trajectories[0].z.shape[1])
+        return duplicate(self, paths=paths.extended(trajectories))
+
+    def at_batch_end(self) -> "WarmupWindow":
+        """Where the next draws belong to another batch, at the end of a stretch too."""
+        if self.sums is None:
+            return self
+        return duplicate(self, means=(*self.means, self.sums / self.count), sums=None, count=0)
+
+    @property
+    def has_chains_apart(self) -> bool:
+        """Whether chains stay in different places: see :func:`pymc_deer.warmup.mixing.are_apart`.
+
+        What is to be learnt is then what each shows about its own mean: neither a longer path nor
+        more transitions take one to another, and their distance is no scale of any.
+        """
+        return are_apart(self._of_chains)
+
+    def as_one_chain(self) -> "WarmupWindow":
+        """As if one chain had made all draws."""
+        assert self.moments is not None
+        return duplicate(
+            self,
+            moments=self.moments.as_one_chain(),
+            means=tuple(mean[None] for of_chains in self.means for mean in of_chains),
+            sample=self.sample and self.sample.as_one_chain(),
+            paths=self.paths and self.paths.as_one_chain(),
+        )
+
+    def estimate(self, old: Metric, white: float) -> Metric:
+        """The metric to go on with, after a window that was run with `old`.
+
+        A ``low_rank`` one leaves eigenvalues within [1 / white, white] alone.
+        """
+        assert self.moments is not None
+        if self.sample is None:
+            return estimate_metric(self.moments, old)
+        return estimate_low_rank(self.moments, self.sample, old, white)
+
+    @property
+    def _of_chains(self) -> np.ndarray:
+        """Means of what is watched, of each chain's batches, (n, C, D)."""
+        return np.array(self.means)
+
+    def autocorrelation_time(self) -> float | None:
+        """Integrated autocorrelation time of the slowest coordinate, in transitions.
+
+        None from fewer than two batches.
+        """
+        if self.moments is None or len(self.means) < 2:
+            return None
+        means, variance = self._of_chains, watched(self.moments.z_variance)
+        return autocorrelation_time(means, self.moments.count / means[..., 0].size, variance)
+
+    def best_path(self, shortest: float = 0.0) -> tuple[float, float, float] | None:
+        """The best path length, and transitions for an independent draw; None if not known.
+
+        None is below the shortest, unless no longer one was seen. The first time is what single
+        transitions of that length show, the second what batch means do, 0 if there are too few.
+        """
+        found, slow = self.paths and self.paths.best(shortest), self.autocorrelation_time()
+        if found is None or slow is None:
+            return found and (*found, 0.0)
+        n_batches, n_chains, size = self._of_chains.shape
+        return (*found, slow / largest_of_noisy((n_batches - 1) * n_chains, size))
+
+
+def _pieces(trajectories: Sequence[Trajectory]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """States and gradients, (C, n, D): of all chains, or where that is much, of one by one."""
+    if len(trajectories) > 1 and len(trajectories) * trajectories[0].z.size <= _TOGETHER:
+        yield np.array([t.z for t in trajectories]), np.array([t.dlogp for t in trajectories])
+    else:
+        for trajectory in trajectories:
+            yield trajectory.z[None], trajectory.dlogp[None]
