@@ -5,7 +5,8 @@
 """Leapfrog paths in whitened coordinates, and the directions they carry along, symbolically.
 
 A path of one step is inlined; longer ones are a loop, whose number of steps is an input. States
-are one (D,) or a batch (W, D), whose paths may have different lengths: shorter ones wait.
+are one (D,) or a batch (W, D), whose paths may have different lengths: shorter ones wait. Kicks at
+the end of a step and at the start of the next, by the same gradient, are one.
 
 An even number of steps is taken in pairs, two-stage steps (Blanes, Casas and Sanz-Serna 2014,
 "Numerical integrators for the hybrid Monte Carlo method"). A leapfrog step of size eps kicks the
@@ -73,6 +74,42 @@ def paired_share(squared: Any) -> Any:
     return (3 - np.sqrt(5)) / 2 + squared * (0.0336 + 0.008 * squared)
 
 
+class _Kicks(NamedTuple):
+    """What the momentum is kicked by, over the gradient, shape (...).
+
+    Two kicks by one gradient, at the end of a step and at the start of the next, are one.
+
+    Attributes
+    ----------
+    at_ends
+        Where a path begins and where it ends: half of what is between pairs.
+    in_pairs
+        Between the two steps of a pair.
+    more
+        By how much more it is between pairs.
+    """
+
+    at_ends: Tensor
+    in_pairs: Tensor
+    more: Tensor
+
+    @classmethod
+    def of(cls, path: Path) -> "_Kicks":
+        at_ends = path.step_size * first_share(path)
+        in_pairs = 2 * (path.step_size - at_ends)
+        return cls(at_ends, in_pairs, 2 * at_ends - in_pairs)
+
+    def before(self, i: Tensor) -> Tensor:
+        """That before step i, from 0 on."""
+        return pt.switch(pt.eq(i, 0), self.at_ends, self.behind(i + 1))
+
+    def behind(self, i: Tensor) -> Tensor:
+        """That behind step i, were it not the last one."""
+        # Without a comparison, which XLA would make for each coordinate.
+        is_second = pt.bitwise_and(i, 1).astype(self.more.dtype)
+        return self.in_pairs + is_second * self.more
+
+
 def leapfrog(
     density: GradientFirst, start: Phase, path: Path, tangent: Tangent | None = None
 ) -> tuple[Phase, Tensor | None]:
@@ -80,57 +117,66 @@ def leapfrog(
 
     One gradient and P products for every step, and logp at the end.
     """
-    step_size, n_left = path
-    share = first_share(path)
-    directions: list[Tensor] = []
+    step_size, n = path
+    kicks = _Kicks.of(path)
+    kicked = start.momentum + pt.expand_dims(kicks.at_ends, -1) * start.dlogp
+    turning: list[Tensor] = []
     if tangent is not None:
         # As many as there are states, where all follow the same ones.
         first = tangent.directions + pt.expand_dims(pt.zeros_like(start.z), -2)
-        directions = [first, pt.zeros_like(first), step_size * share]
-    values = [start.z, start.momentum, start.dlogp, share, *directions]
-    if n_left is None:
+        turning = [first, pt.zeros_like(first)]
+    if n is None:
         density = GradientFirst.of_both(density.both)
-        values = _step(density, tangent, step_size, None, *values)
+        both = kicks.at_ends, kicks.at_ends
+        values = _step(density, tangent, step_size, both, None, start.z, kicked, *turning)
     else:
         nothing = _nothing(start.z, density.gradient(start.z)[1:])
 
-        def step(n_left: Tensor, *values: Tensor) -> list[Tensor]:
-            moves = pt.gt(n_left, 0) if n_left.ndim else None
-            carried = values[: len(values) - len(nothing)]
-            return [n_left - 1, *_step(density, tangent, step_size, moves, *carried)]
+        def step(i: Tensor, values: list[Tensor], kicks: list[Tensor]) -> list[Tensor]:
+            z, momentum, _, *others = values
+            own = _Kicks(*kicks)
+            moves = pt.lt(i, n) if n.ndim else None
+            both = own.before(i), own.behind(i)
+            turning = others[: len(others) - len(nothing)]
+            return _step(density, tangent, step_size, both, moves, z, momentum, *turning)
 
-        _, *values = _repeated(n_left, step, [n_left, *values, *nothing])
-    z, momentum, dlogp, _, *others = values
-    parts = others[len(directions) :]
-    return Phase(z, momentum, density.logp(parts), dlogp), others[0] if directions else None
+        values = [start.z, kicked, start.dlogp, *turning, *nothing]
+        values = _repeated(n, step, values, kicks)
+        values[1] = _ended(kicks, *values[1:3])
+    z, momentum, dlogp, *others = values
+    parts = others[len(turning) :]
+    return Phase(z, momentum, density.logp(parts), dlogp), others[0] if turning else None
 
 
 def _step(
     density: GradientFirst,
     tangent: Tangent | None,
     step_size: Tensor,
+    kicks: tuple[Tensor, Tensor],
     moves: Tensor | None,
     z: Tensor,
     momentum: Tensor,
-    dlogp: Tensor,
-    share: Tensor,
-    *directions: Tensor,
+    *turning: Tensor,
 ) -> list[Tensor]:
-    """Position, momentum, gradient, share and directions behind a step, and what logp follows from.
+    """Position, momentum, gradient and directions behind a step, and what logp follows from.
 
+    The momentum has had the kick at the start, the first of two, which directions have not.
     States that do not move stay where they are, and all is computed there once more. None is all.
     """
-    size, rest = pt.expand_dims(step_size, -1), 1 - share
-    kicked = momentum + pt.expand_dims(step_size * share, -1) * dlogp
-    moved = _held(moves, z, z + size * kicked)
-    moved_dlogp, *parts = density.gradient(moved)
-    kicked = _held(moves, momentum, kicked + pt.expand_dims(step_size * rest, -1) * moved_dlogp)
+    before, behind = kicks
+    moved = _held(moves, z, z + pt.expand_dims(step_size, -1) * momentum)
+    dlogp, *parts = density.gradient(moved)
+    kicked = _held(moves, momentum, momentum + pt.expand_dims(behind, -1) * dlogp)
     turned = []
     if tangent is not None:
-        turned = _step_tangent(tangent.hvp, z, *directions, step_size, 2 * step_size * rest)
-    turned = [_held(moves, *pair) for pair in zip(directions, turned, strict=True)]
-    # What a step gives at its end, the next one gives at its start.
-    return [moved, kicked, moved_dlogp, rest, *turned, *parts]
+        turned = _step_tangent(tangent.hvp, z, *turning, step_size, before)
+    turned = [_held(moves, *pair) for pair in zip(turning, turned, strict=True)]
+    return [moved, kicked, dlogp, *turned, *parts]
+
+
+def _ended(kicks: _Kicks, momentum: Tensor, dlogp: Tensor) -> Tensor:
+    """Without the half of the last kick that would begin another step."""
+    return momentum - pt.expand_dims(kicks.at_ends, -1) * dlogp
 
 
 def _held(moves: Tensor | None, old: Tensor, new: Tensor) -> Tensor:
@@ -147,25 +193,23 @@ def _nothing(z: Tensor, parts: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _step_tangent(
-    hvp: Hvp,
-    z: Tensor,
-    directions: Tensor,
-    momentum: Tensor,
-    kick: Tensor,
-    step_size: Tensor,
-    next_kick: Tensor,
+    hvp: Hvp, z: Tensor, directions: Tensor, momentum: Tensor, step_size: Tensor, kick: Tensor
 ) -> list[Tensor]:
-    """The same for a direction, whose two kicks between steps are joined to one product."""
+    """The same for directions and their momentum."""
     momentum = momentum + pt.expand_dims(kick, (-2, -1)) * hvp(z, directions)
-    directions = directions + pt.expand_dims(step_size, (-2, -1)) * momentum
-    return [directions, momentum, next_kick]
+    return [directions + pt.expand_dims(step_size, (-2, -1)) * momentum, momentum]
 
 
 def _repeated(
-    n: Tensor, step: Callable[..., list[Tensor]], values: Sequence[Tensor]
+    n: Tensor, step: Callable[..., list[Tensor]], values: Sequence[Tensor], shared: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The values after n rounds of `step`, whose other inputs are found in its graph."""
-    carried = [value.type() for value in values]
-    outputs = step(*carried)
-    shared = [v for v in explicit_graph_inputs(outputs) if v not in carried]
-    return Repeat([*carried, *shared], outputs)(n, *values, *shared, return_list=True)
+    """The values after n rounds of `step`.
+
+    It is given the number of the round, the values, and what is computed once for all rounds; its
+    other inputs are found in its graph.
+    """
+    number, carried, once = pt.lscalar(), [v.type() for v in values], [v.type() for v in shared]
+    outputs = step(number, carried, once)
+    own = [number, *carried, *once]
+    others = [v for v in explicit_graph_inputs(outputs) if v not in own]
+    return Repeat([*own, *others], outputs)(n, *values, *shared, *others, return_list=True)

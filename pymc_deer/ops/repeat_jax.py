@@ -16,8 +16,8 @@ def jax_funcify_repeat(op: Repeat, **kwargs: object):
     def repeat(n, *states):
         carried, shared = states[: op.n_carried], states[op.n_carried :]
 
-        def advance(_, carried):
-            rows = inner(*carried, *shared)
+        def advance(i, carried):
+            rows = inner(jnp.asarray(i, "int64"), *carried, *shared)
             return tuple(row.astype(c.dtype) for row, c in zip(rows, carried, strict=True))
 
         rounds = _largest(n) if n.ndim else n

@@ -11,8 +11,8 @@ from pymc_deer.ops.repeat import Repeat
 _TEMPLATE = """
 def repeat(n, {arguments}):
     {own}
-    for _ in range({rounds}):
-        {carried} = inner({arguments})
+    for i in range({rounds}):
+        {carried} = inner(np.asarray(i), {arguments})
         {contiguous}
     return {carried}
 """
@@ -30,7 +30,7 @@ def numba_funcify_repeat(op: Repeat, node: Any, **kwargs: object):
 def _source(op: Repeat, rounds: str) -> str:
     carried = [f"carried_{i}" for i in range(op.n_carried)]
     arrays = [c for c, t in zip(carried, op.output_types, strict=True) if t.ndim]
-    shared = [f"shared_{i}" for i in range(len(op.input_types) - op.n_carried)]
+    shared = [f"shared_{i}" for i in range(len(op.input_types) - 1 - op.n_carried)]
     return _TEMPLATE.format(
         arguments=", ".join(carried + shared),
         rounds=rounds,

@@ -71,14 +71,12 @@ def test_a_wrong_acceptance_term_is_caught(single_threaded, monkeypatch, name):
 
 
 def test_a_path_without_its_last_half_kick_is_caught(hmc, monkeypatch):
-    original = leapfrog._step
+    original = leapfrog._ended
 
-    def mutant(density, tangent, step_size, moves, z, momentum, dlogp, share):
-        moved = original(density, tangent, step_size, moves, z, momentum, dlogp, share)
-        moved[1] = momentum + pt.expand_dims(step_size * share, -1) * dlogp
-        return moved
+    def mutant(kicks, momentum, dlogp):
+        return original(kicks, original(kicks, momentum, dlogp), dlogp)
 
-    monkeypatch.setattr(leapfrog, "_step", mutant)
+    monkeypatch.setattr(leapfrog, "_ended", mutant)
     with pytest.raises(AssertionError):
         check_states(hmc)
     with pytest.raises(AssertionError):
@@ -88,8 +86,8 @@ def test_a_path_without_its_last_half_kick_is_caught(hmc, monkeypatch):
 def test_a_logp_of_the_state_before_the_last_is_caught(hmc, monkeypatch):
     original = leapfrog._step
 
-    def mutant(density, tangent, step_size, moves, z, *others):
-        moved = original(density, tangent, step_size, moves, z, *others)
+    def mutant(density, tangent, step_size, kicks, moves, z, *others):
+        moved = original(density, tangent, step_size, kicks, moves, z, *others)
         _, *parts = density.gradient(z)
         return [*moved[: -len(parts)], *parts]
 

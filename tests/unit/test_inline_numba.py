@@ -106,7 +106,7 @@ def test_what_is_compiled_for_one_program_is_not_compiled_for_the_next() -> None
 
 def test_a_repetition_is_part_of_the_loop_around_it() -> None:
     n, x = pt.lscalar("n"), pt.vector("x", shape=(2,))
-    [doubled] = [Repeat([x], [2 * x])(n, x)]
+    [doubled] = [Repeat([pt.lscalar(), x], [2 * x])(n, x)]
     function, _ = function_of_graph(graph([n, x], [doubled + 1]))
     inner = inlined(function)
 

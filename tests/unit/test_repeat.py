@@ -24,7 +24,12 @@ def rounds(dtype: str = "float64") -> Repeat:
     matrix = pt.tensor("matrix", dtype=dtype, shape=(SIZE, SIZE))
     shift = pt.tensor("shift", dtype=dtype, shape=())
     turned = pt.sum(matrix * x, axis=1)
-    return Repeat([x, total, matrix, shift], [turned + shift, total + pt.sum(x)])
+    return Repeat([pt.lscalar(), x, total, matrix, shift], [turned + shift, total + pt.sum(x)])
+
+
+def doubled(n, x):
+    """x, doubled n times."""
+    return Repeat([pt.lscalar(), x], [2 * x])(n, x)
 
 
 def inputs(dtype: str = "float64") -> list:
@@ -64,9 +69,17 @@ def test_agrees_with_a_plain_loop(mode: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_rounds_know_their_number(mode: str) -> None:
+    i, n, x = pt.lscalar(), pt.lscalar("n"), pt.dscalar("x")
+    function = pytensor.function([n, x], Repeat([i, x], [2 * x + i])(n, x), mode=mode)
+    # 1, 2 + 0, 4 + 1, 10 + 2.
+    assert function(np.array(3), np.array(1.0)) == 12
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_states_that_go_together_have_as_many_rounds_as_one_of_them(mode: str) -> None:
     n, x = pt.tensor("n", dtype="int64", shape=(3,)), pt.tensor("x", dtype="float64", shape=(3,))
-    function = pytensor.function([n, x], Repeat([x], [2 * x])(n, x), mode=mode)
+    function = pytensor.function([n, x], doubled(n, x), mode=mode)
     given = np.array([1.0, -0.5, 3.0])
     assert_array_equal(function(np.array([1, 3, 0]), given), 8 * given)
     assert_array_equal(function(np.zeros(3, int), given), given)
@@ -75,7 +88,7 @@ def test_states_that_go_together_have_as_many_rounds_as_one_of_them(mode: str) -
 def test_chains_of_a_batch_have_the_same_rounds() -> None:
     """JAX would choose between old and new values in each round, were they each chain's own."""
     n, x = pt.tensor("n", dtype="int64", shape=(3,)), pt.tensor("x", dtype="float64", shape=(3,))
-    function: Any = pytensor.function([n, x], Repeat([x], [2 * x])(n, x), mode="JAX").vm
+    function: Any = pytensor.function([n, x], doubled(n, x), mode="JAX").vm
     chains = jax.vmap(lambda *given: function.jit_fn(*given)[0])
     with jax.enable_x64(True):
         given = np.array([[1, 3, 0], [5, 0, 2]]), np.arange(6.0).reshape(2, 3)
@@ -87,8 +100,8 @@ def test_chains_of_a_batch_have_the_same_rounds() -> None:
 def test_a_loop_inside_a_loop(mode: str) -> None:
     """One value is carried along as well as several; their number of rounds may be one of them."""
     k, x = pt.tensor("k", dtype="int64", shape=()), pt.tensor("x", dtype="float64", shape=(2,))
-    inner = Repeat([x], [2 * x])(k, x)
-    outer = Repeat([k, x], [k + 1, inner])
+    inner = doubled(k, x)
+    outer = Repeat([pt.lscalar(), k, x], [k + 1, inner])
     n = pt.tensor("n", dtype="int64", shape=())
     function = pytensor.function([n, k, x], outer(n, k, x), mode=mode)
     found_k, found_x = function(np.array(3), np.array(1), np.array([1.0, -0.5]))
@@ -120,11 +133,11 @@ def test_wrong_types_are_refused(position: int, wrong) -> None:
 
 
 def test_values_carried_along_keep_their_type() -> None:
-    x = pt.tensor("x", dtype="float32", shape=(SIZE,))
+    i, x = pt.lscalar(), pt.tensor("x", dtype="float32", shape=(SIZE,))
     with pytest.raises(TypeError, match="Cannot convert"):
-        Repeat([x], [x * np.float64(2.0) * pt.tensor("y", dtype="float64", shape=())])
+        Repeat([i, x], [x * np.float64(2.0) * pt.tensor("y", dtype="float64", shape=())])
     with pytest.raises(TypeError, match="Cannot convert"):
-        Repeat([x], [pt.sum(x)])
+        Repeat([i, x], [pt.sum(x)])
 
 
 def test_wrong_number_of_inputs() -> None:
