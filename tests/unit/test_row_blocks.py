@@ -378,20 +378,26 @@ def nothing_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JaxSolver, "_window_graphs", lambda solver: graphs(solver)[:1])
 
 
-@pytest.mark.usefixtures("on_a_gpu", "nothing_instead")
-@pytest.mark.parametrize(("kernel", "chains"), [("mala", 1), ("hmc", 2)])
-def test_windows_have_the_states_of_single_steps(
-    kernel: Kernel, chains: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the programs that a GPU would get, for one chain and for a batch."""
-    made: list[Any] = []
+@pytest.fixture
+def grids(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """Of all kernels that are made."""
+    made: list[tuple[int, ...]] = []
     call = row_kernel.pl.pallas_call
 
-    def counted(*arguments: Any, **options: Any) -> Any:
+    def noted(*arguments: Any, **options: Any) -> Any:
         made.append(options["grid"])
         return call(*arguments, **options)
 
-    monkeypatch.setattr(row_kernel.pl, "pallas_call", counted)
+    monkeypatch.setattr(row_kernel.pl, "pallas_call", noted)
+    return made
+
+
+@pytest.mark.usefixtures("on_a_gpu", "nothing_instead")
+@pytest.mark.parametrize(("kernel", "chains"), [("mala", 1), ("hmc", 2)])
+def test_windows_have_the_states_of_single_steps(
+    kernel: Kernel, chains: int, grids: list[tuple[int, ...]]
+) -> None:
+    """Of the programs that a GPU would get, for one chain and for a batch."""
     density = build_density(MODELS["logistic"]())
     params = density.param_values({})
     spec = SweepSpec("dense", "secant", kernel=kernel, noise="device")
@@ -416,7 +422,7 @@ def test_windows_have_the_states_of_single_steps(
         solutions.append(planned.solve_together(requests, params, n))
     # Of rows, and along the window.
     length = chunk_length(STATES)
-    assert {grid[0] for grid in made} == {1, STATES // length}
+    assert {grid[0] for grid in grids} == {1, STATES // length}
     for stepwise, windowed in zip(*solutions, strict=True):
         assert windowed.n_fallback == 0
         assert_allclose(windowed.z, stepwise.z, atol=1e-3)
@@ -509,22 +515,16 @@ def test_that_jax_means_to_give_up_triton_does_not_matter_yet() -> None:
 
 @pytest.mark.usefixtures("on_a_gpu")
 def test_kernels_along_rows_need_not_run_for_those_along_the_window(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    grids: list[tuple[int, ...]],
 ) -> None:
-    made: list[Any] = []
-    call = row_kernel.pl.pallas_call
-
-    def counted(*arguments: Any, **options: Any) -> Any:
-        made.append(options["grid"])
-        return call(*arguments, **options)
-
     def too_large(kernel: RowKernel, *arrays: Any) -> Any:
         raise NotImplementedError
 
-    monkeypatch.setattr(row_kernel.pl, "pallas_call", counted)
     monkeypatch.setattr(RowKernel, "__call__", too_large)
     solved_in_a_window()
-    assert {grid[0] for grid in made} == {STATES // chunk_length(STATES)}
+    assert {grid[0] for grid in grids} == {STATES // chunk_length(STATES)}
     assert not caplog.records
 
 
