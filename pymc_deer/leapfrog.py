@@ -132,9 +132,9 @@ def leapfrog(
     else:
         nothing = _nothing(start.z, density.gradient(start.z)[1:])
 
-        def step(i: Tensor, values: list[Tensor], kicks: list[Tensor]) -> list[Tensor]:
+        def step(i: Tensor, values: list[Tensor], shared: list[Tensor]) -> list[Tensor]:
             z, momentum, _, *others = values
-            own = _Kicks(*kicks)
+            own = _Kicks(*shared)
             moves = pt.lt(i, n) if n.ndim else None
             both = own.before(i), own.behind(i)
             turning = others[: len(others) - len(nothing)]

@@ -3,6 +3,7 @@
 import os
 import platform
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,13 @@ def buffers_taken(patch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     patch.setattr(JaxSolver, "_take_buffers", taking)
     return taken
+
+
+def interpret_kernels(patch: pytest.MonkeyPatch) -> None:
+    """Have Pallas run kernels block by block as a GPU would, where there is none."""
+    from jax.experimental import pallas
+
+    patch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
 
 
 def window_scan_arguments(

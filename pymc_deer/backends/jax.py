@@ -16,7 +16,6 @@ import numpy as np
 
 from pymc_deer.backends.aligned import empty_tape, fill_tape
 from pymc_deer.backends.default_device import default_device
-from pymc_deer.backends.first_that_runs import first_that_runs
 from pymc_deer.backends.jax_loops import state_at
 from pymc_deer.backends.jax_programs import JaxPrograms
 from pymc_deer.backends.jax_results import Results
@@ -29,7 +28,6 @@ from pymc_deer.batches import as_many
 from pymc_deer.beside import Beside
 from pymc_deer.memory import CAUTIOUS
 from pymc_deer.ops.batch import Batching
-from pymc_deer.ops.row_blocks_jax import log_left_out
 from pymc_deer.status import ForkError
 
 _RESULTS = 10
@@ -251,9 +249,8 @@ class JaxSolver(JaxPrograms):
 
     def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
         """See :meth:`Solver.sweep_alone`."""
-        forms = [partial(self._sweep, graph, batching) for graph in self._window_graphs()]
         with self._session():
-            sweep = first_that_runs(forms, log_left_out)
+            sweep = self._of_windows(lambda graph: jax.jit(self._sweep(graph, batching)))
 
         def run(*arguments: np.ndarray) -> list[np.ndarray]:
             with self._session():

@@ -82,7 +82,11 @@ class JaxPrograms(Solver, ABC):
         return self._compiled("by tables", partial(summed_by_tables, self.density))
 
     def _compile_windowed(self) -> Callable[..., Any]:
-        forms = [partial(self._windowed_program, *graph) for graph in self._window_graphs()]
+        return self._of_windows(self._windowed_program)
+
+    def _of_windows(self, build: Callable[[WindowGraph], Callable[..., Any]]) -> Callable[..., Any]:
+        """What `build` makes of the first graph of windows that the device can run."""
+        forms = [partial(build, graph) for graph in self._window_graphs()]
         return first_that_runs(forms, log_left_out)
 
     def _window_graphs(self) -> list[WindowGraph]:
@@ -112,9 +116,7 @@ class JaxPrograms(Solver, ABC):
         program = build_gradients(self._blocked_density(), _WIDE)
         return -(-largest_result(compiled(program, JAX_KERNEL_MODE), program) // _WIDE)
 
-    def _windowed_program(
-        self, density: Density, mode: Mode, batchings: Sequence[Batching]
-    ) -> Callable[..., Any]:
+    def _windowed_program(self, graph: WindowGraph) -> Callable[..., Any]:
         """The windowed loop around the first form of the batch that JAX can trace.
 
         The vectorised graph is the faster one, but its shapes may depend on values that JAX only
@@ -122,11 +124,10 @@ class JaxPrograms(Solver, ABC):
         single-state graph then still works.
         """
         failure = None
-        for batching in batchings:
+        for batching in graph.batchings:
             try:
-                program = build_sweep(density, self.spec, batching, width=self.plan.window)
                 with self.placement.windows():
-                    sweep = compiled(program, mode)
+                    sweep = self._sweep(graph, batching)
             except Exception as error:  # noqa: BLE001 - whatever JAX raises, the other form may do
                 failure = error
                 continue
@@ -144,7 +145,7 @@ class JaxPrograms(Solver, ABC):
 
     def _sweep(self, graph: WindowGraph, batching: Batching) -> Callable[..., Any]:
         program = build_sweep(graph.density, self.spec, batching, width=self.plan.window)
-        return jax.jit(compiled(program, graph.mode))
+        return compiled(program, graph.mode)
 
     @property
     def _mode(self) -> Mode:

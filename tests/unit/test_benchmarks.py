@@ -8,7 +8,6 @@ import importlib
 import json
 import multiprocessing
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ import pytest
 from pymc_deer.density import build_density
 from pymc_deer.jacobian import Rule
 from pymc_deer.noise import Tape, draw_tape
-from pymc_deer.ops import pallas_kernels
 from tests.benchmarks import (
     device_exactness,
     gpu_kernels,
@@ -42,7 +40,7 @@ from tests.benchmarks.measure import RESULTS, surroundings
 from tests.benchmarks.rates import Rates, gradient_work, measure_rates
 from tests.benchmarks.report import MARKS, headline, write_headline, write_report
 from tests.benchmarks.worker import Task, Worker
-from tests.support import SEED
+from tests.support import SEED, interpret_kernels
 
 
 def run_of(draws: np.ndarray) -> Run:
@@ -344,8 +342,7 @@ def test_sweeps_with_kernels_are_timed_beside_those_without(monkeypatch):
 
 def test_kernels_along_the_window_are_compared_with_formulas(monkeypatch):
     """Interpreted, where there is no GPU; what is wrong in one place is seen."""
-    interpreting = partial(pallas_kernels.pl.pallas_call, interpret=True)
-    monkeypatch.setattr(pallas_kernels.pl, "pallas_call", interpreting)
+    interpret_kernels(monkeypatch)
     monkeypatch.setattr(window_kernels, "_REPEATS", 1)
     monkeypatch.setattr(window_kernels, "_IN_A_ROW", 2)
     scan = window_kernels.Scan(2, 64, 3, 1, "float32")

@@ -146,10 +146,13 @@ def test_sample_is_evenly_spaced_however_it_is_fed(n_chains: int) -> None:
             draws, dlogp, chains = sample.together
             assert_array_equal(dlogp, -draws)
             assert_array_equal(chains, draws[:, 0] // 1e5)
-            assert 200 <= len(draws) <= 512
+            # Where chains are short, few of them have rows of the first and the last turns.
+            assert (256 if n_chains < 10 else 200) <= len(draws) <= 512
+            assert not ((draws[:, 0] % 1e5 + chains) % sample.stride).any()
             found.append(np.sort(draws[:, 0]))
             of_chains = [found[-1][found[-1] // 1e5 == chain] for chain in range(n_chains)]
-            assert set(np.diff(of_chains[0])) <= {sample.stride}
+            if n_chains < 10:
+                assert set(np.diff(of_chains[0])) == {sample.stride}
             counts = [len(of_chain) for of_chain in of_chains]
             assert max(counts) - min(counts) <= 1
     for other in found[1:]:

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -40,6 +39,7 @@ from pymc_deer.ops.row_blocks_jax import row_kernels_run
 from pymc_deer.ops.row_kernel import RowKernel
 from pymc_deer.ops.window_scan_kernel import chunk_length
 from pymc_deer.sweep import Kernel, SweepSpec
+from tests.support import interpret_kernels
 
 PALLAS_CALL = row_kernel.pl.pallas_call
 N, K = 5 * ROWS + 7, 5
@@ -51,8 +51,7 @@ COUNTS = RNG.poisson(2.0, N)
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """In float32, by Pallas's interpreter, which knows no instructions of a GPU."""
-    interpreting = partial(row_kernel.pl.pallas_call, interpret=True)
-    monkeypatch.setattr(row_kernel.pl, "pallas_call", interpreting)
+    interpret_kernels(monkeypatch)
     monkeypatch.setattr(row_arithmetic, "exp2", jax.numpy.exp2)
     monkeypatch.setattr(row_arithmetic, "reciprocal", jax.numpy.reciprocal)
     # The same numbers whichever tests ran before.

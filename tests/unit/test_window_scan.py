@@ -1,7 +1,6 @@
 """What of a sweep runs along the window, in a GPU's kernels, as Pallas interprets them."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import jax
@@ -18,15 +17,14 @@ from pymc_deer.ops import window_scan_kernel
 from pymc_deer.ops.scan_jax import ROUNDS
 from pymc_deer.ops.window_scan import WindowScan, WindowScanInKernel, window_scan
 from pymc_deer.ops.window_scan_kernel import chunk_length
-from tests.support import window_scan_arguments
+from tests.support import interpret_kernels, window_scan_arguments
 
 TOLERANCE = {"float32": 2e-6, "float64": 1e-14}
 
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    interpreting = partial(window_scan_kernel.pl.pallas_call, interpret=True)
-    monkeypatch.setattr(window_scan_kernel.pl, "pallas_call", interpreting)
+    interpret_kernels(monkeypatch)
     with jax.enable_x64(True):
         yield
 
