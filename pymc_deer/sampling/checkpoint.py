@@ -31,7 +31,7 @@ from pymc_deer.warmup.window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 9
+_FORMAT = 10
 """To be raised when what is stored changes its meaning or its fields."""
 
 

@@ -169,7 +169,7 @@ class Warmup:
         if self.done == len(self.schedule) - 1 and not self.stretch.explores:
             steps = self._steps_with_last_metric()
             return Learned(self.tuning.metric, self.path, self.target, steps, self.batch_time)
-        if not self.stretch.ends_window or self.window.moments is None:
+        if not self.stretch.ends_window or not self.window.halves:
             return None
         apart, n_seen = self.window.has_chains_apart, self.window.n_seen
         window = self.window if apart else self.window.as_one_chain()
@@ -287,7 +287,7 @@ def observe(warmups: Sequence[Warmup], trajectories: Sequence[Trajectory], n_dra
         warmup.add(trajectory, n_draws)
     is_over = first.draws_to_boundary == 0
     if is_over:
-        window = window.at_batch_end()
+        window = window.at_stretch_end()
     for warmup in warmups:
         warmup.window = window
     if is_over:

@@ -5,18 +5,31 @@ divergence between the whitened posterior and a standard normal is the geometric
 S = A # B^{-1} (Seyboldt, Carlson and Carpenter 2026, "Preconditioning Hamiltonian Monte Carlo by
 minimizing Fisher divergence", arXiv:2603.18845; nutpie); its diagonal form is sqrt(var x / var g).
 For a Gaussian both A and B^{-1} are the covariance.
+
+How far to trust what few draws show of correlations is not to be guessed: the eigenvectors of S
+are learnt from one half of a window and the eigenvalues from the other, and what the two ways round
+find is averaged, as Lam does for a covariance (2016, "Nonparametric eigenvalue-regularized
+precision or covariance matrix estimator", Annals of Statistics 44). Noise points nowhere in the
+other half, where its eigenvalues are near 1. Of a Gaussian the noise of A and that of B cancel, and
+both halves agree as soon as each has as many draws as dimensions.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from pymc_deer.metric import Metric, MetricKind, scaled_metric
 from pymc_deer.start import Start
 
-DRAWS_PER_EFFECTIVE = 5.0
-"""Transitions counted as one independent draw when deciding how far to trust a covariance."""
+_DRAWS_PER_EFFECTIVE = 5.0
+"""Transitions counted as one independent draw when deciding how far to trust a variance."""
+
+_PRIOR_PER_DIMENSION = 0.1
+"""Weight of the identity in the covariances that eigenvectors are learnt from, in transitions for
+each dimension: enough to invert them. For a Gaussian the noise of A and of B cancels, so that more
+would only hide strong correlations; for mixtures and Gaussian processes less costs a fifth."""
 
 _LARGEST_CHANGE = np.log(1e6)
 """Bound on the change of a log variance in one update."""
@@ -142,22 +155,54 @@ def first_metric(kind: MetricKind, starts: Sequence[Start]) -> Metric:
     return scaled_metric(kind, mu, np.exp(bounded / 2))
 
 
-def estimate_metric(moments: Moments, old: Metric) -> Metric:
+def estimate_metric(halves: Sequence[Moments], old: Metric) -> Metric:
     """The metric seen in one warm-up window, relative to the one it was run with.
 
     Everything is estimated in the old metric's whitened coordinates and shrunk towards it: with
     few draws the change is small, and a coordinate that never moved keeps its scale.
+
+    Parameters
+    ----------
+    halves
+        Moments of two parts of the window, or of all of it, which tells scales alone.
+    old
+        The metric they were run with.
     """
+    moments = merged(halves)
     scale = relative_scale(moments)
     mu = old.to_x(np.where(np.isfinite(moments.z_mean), moments.z_mean, 0.0))
-    if old.kind == "diag":
+    if old.kind == "diag" or len(halves) == 1:
         return Metric(mu, old.factor * scale)
+    first, second = halves
+    whitened = (_crossed(first, second, scale) + _crossed(second, first, scale)) / 2
+    factor = scale[:, None] * np.linalg.cholesky(whitened)
+    return Metric(mu, old.factor @ factor)
 
-    size = len(scale)
+
+def merged(parts: Sequence[Moments]) -> Moments:
+    """Moments of all parts of a window together."""
+    return reduce(Moments.merged, parts)
+
+
+def _crossed(learnt: Moments, held: Moments, scale: np.ndarray) -> np.ndarray:
+    """What whitens draws divided by `scale`: eigenvectors of one part, eigenvalues of another."""
+    outer = np.outer(scale, scale)
+    _, vectors = np.linalg.eigh(_fisher_covariance(learnt) / outer)
+    moved = _moved(held.z_variance, held.g_variance)
+    still = np.diag(np.where(moved, 0.0, 1.0))
+    both = np.outer(moved, moved)
+    draws = np.where(both, held.z_scatter / outer, 0.0) / held.count + still
+    gradients = np.where(both, held.g_scatter * outer, 0.0) / held.count + still
+    variances = (np.sum(vectors * (of @ vectors), axis=0) for of in (draws, gradients))
+    return (vectors * np.exp(shrunk_log_variance(*variances, held.count))) @ vectors.T
+
+
+def _fisher_covariance(moments: Moments) -> np.ndarray:
+    """A # B^{-1} of the draws and gradients, correlations shrunk towards the identity."""
+    scale = relative_scale(moments)
     z_var, g_var = moments.z_variance, moments.g_variance
     moved = _moved(z_var, g_var)
-    effective = moments.count / DRAWS_PER_EFFECTIVE
-    trust = effective / (effective + size)
+    trust = moments.count / (moments.count + _PRIOR_PER_DIMENSION * len(scale))
     z_corr = _shrunk_correlation(moments.z_scatter, moved, trust)
     g_corr = _shrunk_correlation(moments.g_scatter, moved, trust)
     # Scaled by `scale`, draws and gradients have equal standard deviations: their covariances are
@@ -166,9 +211,7 @@ def estimate_metric(moments: Moments, old: Metric) -> Metric:
     common = np.maximum(common, _SMALLEST_COMMON * common.max())
     draws = common[:, None] * z_corr * common
     gradients = common[:, None] * g_corr * common
-    whitened = geometric_mean_with_inverse(draws, gradients)
-    factor = scale[:, None] * np.linalg.cholesky(whitened)
-    return Metric(mu, old.factor @ factor)
+    return scale[:, None] * geometric_mean_with_inverse(draws, gradients) * scale
 
 
 def relative_scale(moments: Moments, scales: np.ndarray | float = 1.0) -> np.ndarray:
@@ -180,12 +223,19 @@ def relative_scale(moments: Moments, scales: np.ndarray | float = 1.0) -> np.nda
         Scales in force, for moments that are not in whitened coordinates.
     """
     z_var, g_var = moments.z_variance / np.square(scales), moments.g_variance * np.square(scales)
+    effective = moments.count / _DRAWS_PER_EFFECTIVE
+    return np.exp(shrunk_log_variance(z_var, g_var, effective) / 2)
+
+
+def shrunk_log_variance(z_var: np.ndarray, g_var: np.ndarray, count: float) -> np.ndarray:
+    """The log variances log(var z / var g) / 2 seen in so many draws, shrunk towards 0.
+
+    Those that did not move are 0.
+    """
     moved = _moved(z_var, g_var)
     ratio = np.where(moved, z_var, 1.0) / np.where(moved, g_var, 1.0)
-    effective = moments.count / DRAWS_PER_EFFECTIVE
-    trust = effective / (effective + 1.0)
-    log_variance = np.clip(trust * np.log(ratio) / 2, -_LARGEST_CHANGE, _LARGEST_CHANGE)
-    return np.exp(log_variance / 2)
+    trust = count / (count + 1.0)
+    return np.clip(trust * np.log(ratio) / 2, -_LARGEST_CHANGE, _LARGEST_CHANGE)
 
 
 def _moved(z_var: np.ndarray, g_var: np.ndarray) -> np.ndarray:

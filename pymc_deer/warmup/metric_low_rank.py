@@ -2,20 +2,22 @@
 
 After scaling, the geometric mean A # B^{-1} of the covariance of draws A and of gradients B is
 taken in the span of the leading directions of both, and the eigenvectors that are far from whitened
-are kept (Seyboldt, Carlson and Carpenter 2026, arXiv:2603.18845; nutpie's low-rank metric).
+are kept (Seyboldt, Carlson and Carpenter 2026, arXiv:2603.18845; nutpie's low-rank metric). As in
+``metric_estimate.py``, one half of a window has the eigenvectors and the other the eigenvalues.
 """
 
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import eigh
 
 from pymc_deer.memory import affordable_rows
 from pymc_deer.metric import Metric
 from pymc_deer.warmup.metric_estimate import (
-    DRAWS_PER_EFFECTIVE,
     Moments,
     geometric_mean_with_inverse,
     relative_scale,
+    shrunk_log_variance,
 )
 
 MAX_RANK = 32
@@ -24,12 +26,14 @@ MAX_RANK = 32
 _RANK_STEP = 8
 """Ranks are rounded up to a multiple of it, as compiled code may be specialised by shape."""
 
-_MAX_ROWS = 512
-"""Most draws kept for the estimate."""
+_MAX_ROWS = 1024
+"""Most draws kept for the estimate: half of them for directions, and for their eigenvalues."""
 
 _PRIOR_DRAWS = 0.5
-"""Weight of the identity in the projected covariances, in draws: enough to invert them. For a
-Gaussian the noise of A and of B cancels, so that more would only hide strong correlations."""
+"""Weight of the identity in the projected covariances, in draws: enough to invert them."""
+
+_BLOCKS = 4
+"""Of a window, that belong to one half and the other by turns."""
 
 _SAME = 1e-10
 """Squared length of what a direction has that others have not, from which it is another one."""
@@ -80,10 +84,10 @@ class Sample:
         return Sample(tuple(_rows(part, part[-1] % stride == 0) for part in self.parts), stride)
 
     @property
-    def together(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All draws, gradients and chains, as copies."""
-        draws, dlogp, chains, _ = (np.concatenate(a) for a in zip(*self.parts, strict=True))
-        return draws, dlogp, chains
+    def together(self) -> Part:
+        """All draws, gradients, chains and turns, as copies."""
+        draws, dlogp, chains, turns = (np.concatenate(a) for a in zip(*self.parts, strict=True))
+        return draws, dlogp, chains, turns
 
     def as_one_chain(self) -> "Sample":
         """The same draws, whichever chain made them."""
@@ -117,36 +121,61 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     """
     mu = np.where(np.isfinite(moments.z_mean), moments.z_mean, old.mu)
     scales = old.factor * relative_scale(moments, old.factor)
-    draws, dlogp, chains = sample.together
+    draws, dlogp, chains, turns = sample.together
     finite = np.isfinite(dlogp).all(axis=1) & np.isfinite(draws).all(axis=1)
     if not finite.all():
-        draws, dlogp, chains = draws[finite], dlogp[finite], chains[finite]
+        draws, dlogp, chains, turns = (of[finite] for of in (draws, dlogp, chains, turns))
     _centre(draws, chains)
     _centre(dlogp, chains)
     draws /= scales
     dlogp *= scales
-    size = draws.shape[1]
-    if not (draws.any() and dlogp.any()):
-        return Metric(mu, scales, np.zeros((size, 0)), np.zeros(0))
+    half = turns * _BLOCKS // (turns.max(initial=0) + 1) % 2 == 0
+    halves = [(draws[rows], dlogp[rows]) for rows in (half, ~half)]
+    del draws, dlogp
+    if not all(of.any() for rows in halves for of in rows):
+        return Metric(mu, scales, np.zeros((len(mu), 0)), np.zeros(0))
 
+    # What each half finds of S, less the identity, both on one basis.
+    found = [_crossed(*halves, white), _crossed(*halves[::-1], white)]
+    scales = scales * np.exp(np.mean([level for _, _, level in found]) / 2)
+    basis = _orthonormal(np.hstack([vectors for vectors, _, _ in found]))
+    inner = np.zeros((basis.shape[1], basis.shape[1]))
+    for vectors, log_values, _ in found:
+        along = basis.T @ vectors
+        inner += (along * np.expm1(log_values)) @ along.T / len(found)
+    values, vectors = np.linalg.eigh(inner)
+    log_values = np.log1p(values)
+    order = np.argsort(-np.abs(log_values))[:MAX_RANK]
+    keep = order[np.abs(log_values[order]) > np.log(white)]
+    rank = -(-len(keep) // _RANK_STEP) * _RANK_STEP
+    directions, weights = np.zeros((len(mu), rank)), np.zeros(rank)
+    directions[:, : len(keep)] = basis @ vectors[:, keep]
+    weights[: len(keep)] = np.expm1(log_values[keep] / 2)
+    return Metric(mu, scales, directions, weights)
+
+
+def _crossed(
+    learnt: tuple[np.ndarray, np.ndarray], held: tuple[np.ndarray, np.ndarray], white: float
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Eigenvectors of one half's S, (D, k), and the logarithms of the other's eigenvalues.
+
+    These are relative to the level of the bulk, the third number, to which scales bring it rather
+    than each of its directions; those that could not be kept are left out.
+    """
+    draws, dlogp = learnt
     basis = _orthonormal(np.hstack([_leading(draws), _leading(dlogp)]))
     spread = float(np.sqrt(np.vdot(draws, draws) * np.vdot(dlogp, dlogp)) / draws.size)
     mean = geometric_mean_with_inverse(
         _regularised(draws @ basis, spread), _regularised(dlogp @ basis, spread)
     )
-    values, vectors = np.linalg.eigh(mean)
-    effective = moments.count / DRAWS_PER_EFFECTIVE
-    log_values = np.log(values) * effective / (effective + len(values))
-    # The bulk of the directions is brought to 1 by the scales, not one by one.
-    level = np.median(log_values)
-    scales, log_values = scales * np.exp(level / 2), log_values - level
-    order = np.argsort(-np.abs(log_values))[:MAX_RANK]
-    keep = order[np.abs(log_values[order]) > np.log(white)]
-    rank = -(-len(keep) // _RANK_STEP) * _RANK_STEP
-    directions, weights = np.zeros((size, rank)), np.zeros(rank)
-    directions[:, : len(keep)] = basis @ vectors[:, keep]
-    weights[: len(keep)] = np.expm1(log_values[keep] / 2)
-    return Metric(mu, scales, directions, weights)
+    vectors = basis @ np.linalg.eigh(mean)[1]
+    variances = (np.mean(np.square(of @ vectors), axis=0) for of in held)
+    log_values = shrunk_log_variance(*variances, len(held[0]))
+    level = float(np.median(log_values))
+    log_values = log_values - level
+    # The other half may find more: it is their mean that is kept or not.
+    keep = np.abs(log_values) > np.log(white) / 2
+    return vectors[:, keep], log_values[keep], level
 
 
 def _centre(rows: np.ndarray, chains: np.ndarray) -> None:
@@ -168,9 +197,10 @@ def _leading(rows: np.ndarray) -> np.ndarray:
     directions whose deviations are below 1e-7 of the largest, would not be among those kept.
     """
     wide = len(rows) < rows.shape[1]
-    values, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
-    found = values > len(values) * np.finfo(float).eps * values[-1]
-    leading = vectors[:, found][:, -MAX_RANK:]
+    inner = rows @ rows.T if wide else rows.T @ rows
+    size = len(inner)
+    values, vectors = eigh(inner, subset_by_index=(max(0, size - MAX_RANK), size - 1))
+    leading = vectors[:, values > size * np.finfo(float).eps * values[-1]]
     return rows.T @ leading if wide else leading
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from pymc_deer.acceptance import count_unstable
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
 from pymc_deer.metric import Metric
-from pymc_deer.warmup.metric_estimate import Moments, estimate_metric
+from pymc_deer.warmup.metric_estimate import Moments, estimate_metric, merged
 from pymc_deer.warmup.metric_low_rank import Sample, estimate_low_rank
 from pymc_deer.warmup.mixing import are_apart, autocorrelation_time, largest_of_noisy, watched
 from pymc_deer.warmup.path_statistics import PathStatistics
@@ -27,8 +28,11 @@ class WarmupWindow:
 
     Attributes
     ----------
-    moments
-        Of the draws and gradients of all chains; None before the first.
+    halves
+        Moments of the draws and gradients of all chains: for a ``dense`` metric of every other
+        stretch and of those between them, otherwise of all in one; as many as have been seen.
+    n_stretches
+        Stretches that have ended.
     means
         For each batch that has ended, the chains' means of what is watched of a state, (C, D).
     sums, count
@@ -41,7 +45,8 @@ class WarmupWindow:
         Transitions of all chains with too large an energy error.
     """
 
-    moments: Moments | None = None
+    halves: tuple[Moments, ...] = ()
+    n_stretches: int = 0
     means: tuple[np.ndarray, ...] = ()
     sums: np.ndarray | None = None
     count: int = 0
@@ -52,7 +57,7 @@ class WarmupWindow:
     @property
     def n_seen(self) -> int:
         """Transitions of all chains."""
-        return 0 if self.moments is None else self.moments.count
+        return sum(moments.count for moments in self.halves)
 
     def extended(
         self, trajectories: Sequence[Trajectory], metric: Metric, batch: int
@@ -61,25 +66,26 @@ class WarmupWindow:
 
         Of every `batch` states of a chain there is a mean.
         """
-        moments, sample, rows, n_chains = None, self.sample, [], 0
+        parts, sample, rows, n_chains = [], self.sample, [], 0
         before = self.n_seen // len(trajectories)
         n_unstable = self.n_unstable + sum(count_unstable(t.log_alpha) for t in trajectories)
         for draws, dlogp in _pieces(trajectories):
             if metric.kind == "low_rank":
                 draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
                 sample = (sample or Sample()).extended(draws, dlogp, before, n_chains)
-            piece = Moments.of(draws, dlogp, metric.kind)
-            moments = piece if moments is None else moments.beside(piece)
+            parts.append(Moments.of(draws, dlogp, metric.kind))
             rows.append(watched(draws))
             n_chains += len(draws)
-        if self.moments is not None and moments is not None:
-            moments = self.moments.merged(moments)
+        halves = list(self.halves)
+        half = self.n_stretches % 2 if metric.kind == "dense" else 0
+        before_it = halves[half : half + 1]
+        halves[half : half + 1] = [merged([*before_it, reduce(Moments.beside, parts)])]
         states = rows[0] if len(rows) == 1 else np.concatenate(rows)
-        seen = duplicate(self, moments=moments, sample=sample, n_unstable=n_unstable)
+        seen = duplicate(self, halves=tuple(halves), sample=sample, n_unstable=n_unstable)
         while states.shape[1]:
             missing = batch - seen.count
             seen = seen._with_states(states[:, :missing])
-            seen = seen.at_batch_end() if seen.count == batch else seen
+            seen = seen._at_batch_end() if seen.count == batch else seen
             states = states[:, missing:]
         return seen
 
@@ -96,8 +102,12 @@ class WarmupWindow:
             paths = PathStatistics.empty(len(trajectories), trajectories[0].z.shape[1])
         return duplicate(self, paths=paths.extended(trajectories))
 
-    def at_batch_end(self) -> "WarmupWindow":
-        """Where the next draws belong to another batch, at the end of a stretch too."""
+    def at_stretch_end(self) -> "WarmupWindow":
+        """Where the next draws belong to another stretch."""
+        ended = self._at_batch_end()
+        return duplicate(ended, n_stretches=ended.n_stretches + 1)
+
+    def _at_batch_end(self) -> "WarmupWindow":
         if self.sums is None:
             return self
         return duplicate(self, means=(*self.means, self.sums / self.count), sums=None, count=0)
@@ -113,10 +123,9 @@ class WarmupWindow:
 
     def as_one_chain(self) -> "WarmupWindow":
         """As if one chain had made all draws."""
-        assert self.moments is not None
         return duplicate(
             self,
-            moments=self.moments.as_one_chain(),
+            halves=tuple(moments.as_one_chain() for moments in self.halves),
             means=tuple(mean[None] for of_chains in self.means for mean in of_chains),
             sample=self.sample and self.sample.as_one_chain(),
             paths=self.paths and self.paths.as_one_chain(),
@@ -127,10 +136,9 @@ class WarmupWindow:
 
         A ``low_rank`` one leaves eigenvalues within [1 / white, white] alone.
         """
-        assert self.moments is not None
         if self.sample is None:
-            return estimate_metric(self.moments, old)
-        return estimate_low_rank(self.moments, self.sample, old, white)
+            return estimate_metric(self.halves, old)
+        return estimate_low_rank(merged(self.halves), self.sample, old, white)
 
     @property
     def _of_chains(self) -> np.ndarray:
@@ -142,10 +150,10 @@ class WarmupWindow:
 
         None from fewer than two batches.
         """
-        if self.moments is None or len(self.means) < 2:
+        if not self.halves or len(self.means) < 2:
             return None
-        means, variance = self._of_chains, watched(self.moments.z_variance)
-        return autocorrelation_time(means, self.moments.count / means[..., 0].size, variance)
+        means, variance = self._of_chains, watched(merged(self.halves).z_variance)
+        return autocorrelation_time(means, self.n_seen / means[..., 0].size, variance)
 
     def best_path(self, shortest: float = 0.0) -> tuple[float, float, float] | None:
         """The best path length, and transitions for an independent draw; None if not known.

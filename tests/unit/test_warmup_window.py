@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 import pymc_deer.warmup.window
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import KINDS, MetricKind, identity_metric
+from pymc_deer.warmup.metric_estimate import Moments, merged
 from pymc_deer.warmup.mixing import autocorrelation_time
 from pymc_deer.warmup.window import WarmupWindow
 from tests.support import autoregressive, piece, trajectory
@@ -24,7 +25,7 @@ def filled(z: np.ndarray, stretches: int, pieces: int = 1, kind: MetricKind = "d
         for rows in np.array_split(stretch, pieces):
             metric = identity_metric(kind, z.shape[1])
             window = window.extended([trajectory(rows, -rows)], metric, len(stretch))
-        window = window.at_batch_end()
+        window = window.at_stretch_end()
     return window
 
 
@@ -58,6 +59,21 @@ def test_cutting_a_stretch_changes_nothing(kind: MetricKind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_stretches_belong_to_two_halves_by_turns(kind: MetricKind, pieces: int) -> None:
+    """Where halves are needed; a low-rank metric has them of the draws that it keeps."""
+    z = np.random.default_rng(2).normal(size=(50, SIZE)) + np.arange(50)[:, None]
+    stretches = np.split(z, 5)
+    expected = [np.vstack(stretches[::2]), np.vstack(stretches[1::2])] if kind == "dense" else [z]
+    window = filled(z, 5, pieces, kind)
+    assert window.n_seen == len(z)
+    for half, rows in zip(window.halves, expected, strict=True):
+        known = Moments.of(rows[None], -rows[None], kind)
+        for name, value in vars(known).items():
+            assert_allclose(getattr(half, name), value, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_cutting_a_stretch_of_several_chains_changes_no_metric(kind: MetricKind) -> None:
     """More draws than a ``low_rank`` metric keeps: those it keeps are the same."""
     mix = np.array([[0.1, 0.0, 0.0], [0.0, 1.0, 3.0], [0.0, 0.0, 1.0]])
@@ -68,7 +84,7 @@ def test_cutting_a_stretch_of_several_chains_changes_no_metric(kind: MetricKind)
         window = WarmupWindow()
         for rows in zip(np.split(z, cuts, axis=1), np.split(dlogp, cuts, axis=1), strict=True):
             window = window.extended(list(map(trajectory, *rows)), start, 1000)
-        found.append(window.at_batch_end().estimate(start, 1.5))
+        found.append(window.at_stretch_end().estimate(start, 1.5))
     for other in found[1:]:
         for ours, theirs in zip(found[0].arrays, other.arrays, strict=True):
             assert_allclose(np.abs(ours), np.abs(theirs), rtol=1e-8, atol=1e-10)
@@ -135,7 +151,7 @@ def test_what_has_been_seen_stays_as_it_was(kind: MetricKind) -> None:
 
     def behind(window: WarmupWindow, seed: int) -> WarmupWindow:
         moves = [rotated(50, seed), rotated(50, seed + 10)]
-        return window.extended(moves, metric, 30).with_paths(moves).at_batch_end()
+        return window.extended(moves, metric, 30).with_paths(moves).at_stretch_end()
 
     first = behind(WarmupWindow(), 0)
     for window in (first, behind(first, 1)):
@@ -191,5 +207,6 @@ def test_chains_in_different_modes_learn_what_each_would(kind: MetricKind) -> No
     assert apart.best_path() == pytest.approx(together.best_path(), rel=0.3)
     assert_allclose(metric_apart.factor, metric.factor, rtol=0.1, atol=0.1)
     # What one chain shows does not depend on where the others are.
-    assert apart.moments is not None
-    assert_allclose(apart.moments.z_variance, np.mean([c.z.var(axis=0) for c in chains], axis=0))
+    assert_allclose(
+        merged(apart.halves).z_variance, np.mean([c.z.var(axis=0) for c in chains], axis=0)
+    )
