@@ -26,10 +26,10 @@ from pymc_deer.start import Start
 _DRAWS_PER_EFFECTIVE = 5.0
 """Transitions counted as one independent draw when deciding how far to trust a variance."""
 
-_PRIOR_PER_DIMENSION = 0.1
-"""Weight of the identity in the covariances that eigenvectors are learnt from, in transitions for
-each dimension: enough to invert them. For a Gaussian the noise of A and of B cancels, so that more
-would only hide strong correlations; for mixtures and Gaussian processes less costs a fifth."""
+PRIOR_DRAWS = 2.0
+"""Weight of the identity in the covariances, in transitions: enough to invert them. For a Gaussian
+the noise of A and of B cancels, so that more would only hide strong correlations; less costs a
+fifth more gradients on mixtures and Gaussian processes."""
 
 _LARGEST_CHANGE = np.log(1e6)
 """Bound on the change of a log variance in one update."""
@@ -173,8 +173,8 @@ def estimate_metric(halves: Sequence[Moments], old: Metric) -> Metric:
     mu = old.to_x(np.where(np.isfinite(moments.z_mean), moments.z_mean, 0.0))
     if old.kind == "diag" or len(halves) == 1:
         return Metric(mu, old.factor * scale)
-    first, second = halves
-    whitened = (_crossed(first, second, scale) + _crossed(second, first, scale)) / 2
+    first, second = (_covariances(half, scale) for half in halves)
+    whitened = (_crossed(first, second) + _crossed(second, first)) / 2
     factor = scale[:, None] * np.linalg.cholesky(whitened)
     return Metric(mu, old.factor @ factor)
 
@@ -184,34 +184,34 @@ def merged(parts: Sequence[Moments]) -> Moments:
     return reduce(Moments.merged, parts)
 
 
-def _crossed(learnt: Moments, held: Moments, scale: np.ndarray) -> np.ndarray:
-    """What whitens draws divided by `scale`: eigenvectors of one part, eigenvalues of another."""
-    outer = np.outer(scale, scale)
-    _, vectors = np.linalg.eigh(_fisher_covariance(learnt) / outer)
-    moved = _moved(held.z_variance, held.g_variance)
-    still = np.diag(np.where(moved, 0.0, 1.0))
-    both = np.outer(moved, moved)
-    draws = np.where(both, held.z_scatter / outer, 0.0) / held.count + still
-    gradients = np.where(both, held.g_scatter * outer, 0.0) / held.count + still
-    variances = (np.sum(vectors * (of @ vectors), axis=0) for of in (draws, gradients))
-    return (vectors * np.exp(shrunk_log_variance(*variances, held.count))) @ vectors.T
+_Covariances = tuple[np.ndarray, np.ndarray]
+"""Of draws and of gradients."""
 
 
-def _fisher_covariance(moments: Moments) -> np.ndarray:
-    """A # B^{-1} of the draws and gradients, correlations shrunk towards the identity."""
-    scale = relative_scale(moments)
+def _crossed(learnt: _Covariances, held: _Covariances) -> np.ndarray:
+    """A # B^{-1} with the eigenvectors of one half and the eigenvalues of the other."""
+    _, vectors = np.linalg.eigh(geometric_mean_with_inverse(*learnt))
+    draws, gradients = (np.sum(vectors * (of @ vectors), axis=0) for of in held)
+    return (vectors * np.sqrt(draws / gradients)) @ vectors.T
+
+
+def _covariances(moments: Moments, scale: np.ndarray) -> _Covariances:
+    """Of draws divided by `scale` and of their gradients, correlations shrunk towards none.
+
+    What did not move has the deviation 1.
+    """
     z_var, g_var = moments.z_variance, moments.g_variance
     moved = _moved(z_var, g_var)
-    trust = moments.count / (moments.count + _PRIOR_PER_DIMENSION * len(scale))
+    trust = moments.count / (moments.count + PRIOR_DRAWS)
     z_corr = _shrunk_correlation(moments.z_scatter, moved, trust)
     g_corr = _shrunk_correlation(moments.g_scatter, moved, trust)
-    # Scaled by `scale`, draws and gradients have equal standard deviations: their covariances are
-    # the two correlation matrices up to one common factor per coordinate.
-    common = np.where(moved, np.sqrt(np.sqrt(z_var * g_var)), 1.0)
+    z_dev = np.where(moved, np.sqrt(z_var) / scale, 1.0)
+    g_dev = np.where(moved, np.sqrt(g_var) * scale, 1.0)
+    # Scaled alike, draws and gradients have equal standard deviations.
+    common, ratio = np.sqrt(z_dev * g_dev), np.sqrt(z_dev / g_dev)
     common = np.maximum(common, _SMALLEST_COMMON * common.max())
-    draws = common[:, None] * z_corr * common
-    gradients = common[:, None] * g_corr * common
-    return scale[:, None] * geometric_mean_with_inverse(draws, gradients) * scale
+    z_dev, g_dev = common * ratio, common / ratio
+    return z_dev[:, None] * z_corr * z_dev, g_dev[:, None] * g_corr * g_dev
 
 
 def relative_scale(moments: Moments, scales: np.ndarray | float = 1.0) -> np.ndarray:
@@ -223,19 +223,12 @@ def relative_scale(moments: Moments, scales: np.ndarray | float = 1.0) -> np.nda
         Scales in force, for moments that are not in whitened coordinates.
     """
     z_var, g_var = moments.z_variance / np.square(scales), moments.g_variance * np.square(scales)
-    effective = moments.count / _DRAWS_PER_EFFECTIVE
-    return np.exp(shrunk_log_variance(z_var, g_var, effective) / 2)
-
-
-def shrunk_log_variance(z_var: np.ndarray, g_var: np.ndarray, count: float) -> np.ndarray:
-    """The log variances log(var z / var g) / 2 seen in so many draws, shrunk towards 0.
-
-    Those that did not move are 0.
-    """
     moved = _moved(z_var, g_var)
     ratio = np.where(moved, z_var, 1.0) / np.where(moved, g_var, 1.0)
-    trust = count / (count + 1.0)
-    return np.clip(trust * np.log(ratio) / 2, -_LARGEST_CHANGE, _LARGEST_CHANGE)
+    effective = moments.count / _DRAWS_PER_EFFECTIVE
+    trust = effective / (effective + 1.0)
+    log_variance = np.clip(trust * np.log(ratio) / 2, -_LARGEST_CHANGE, _LARGEST_CHANGE)
+    return np.exp(log_variance / 2)
 
 
 def _moved(z_var: np.ndarray, g_var: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ are kept (Seyboldt, Carlson and Carpenter 2026, arXiv:2603.18845; nutpie's low-r
 ``metric_estimate.py``, one half of a window has the eigenvectors and the other the eigenvalues.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +15,10 @@ from scipy.linalg import eigh
 from pymc_deer.memory import affordable_rows
 from pymc_deer.metric import Metric
 from pymc_deer.warmup.metric_estimate import (
+    PRIOR_DRAWS,
     Moments,
     geometric_mean_with_inverse,
     relative_scale,
-    shrunk_log_variance,
 )
 
 MAX_RANK = 32
@@ -29,14 +30,14 @@ _RANK_STEP = 8
 _MAX_ROWS = 1024
 """Most draws kept for the estimate: half of them for directions, and for their eigenvalues."""
 
-_PRIOR_DRAWS = 0.5
-"""Weight of the identity in the projected covariances, in draws: enough to invert them."""
-
 _BLOCKS = 4
 """Of a window, that belong to one half and the other by turns."""
 
 _SAME = 1e-10
 """Squared length of what a direction has that others have not, from which it is another one."""
+
+_Rows = tuple[np.ndarray, np.ndarray]
+"""Draws and gradients (n, D)."""
 
 Part = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Draws (n, D), gradients (n, D), chains (n,) and turns (n,)."""
@@ -130,13 +131,13 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     draws /= scales
     dlogp *= scales
     half = turns * _BLOCKS // (turns.max(initial=0) + 1) % 2 == 0
-    halves = [(draws[rows], dlogp[rows]) for rows in (half, ~half)]
+    first, second = ((draws[rows], dlogp[rows]) for rows in (half, ~half))
     del draws, dlogp
-    if not all(of.any() for rows in halves for of in rows):
+    if not all(of.any() for of in (*first, *second)):
         return Metric(mu, scales, np.zeros((len(mu), 0)), np.zeros(0))
 
     # What each half finds of S, less the identity, both on one basis.
-    found = [_crossed(*halves, white), _crossed(*halves[::-1], white)]
+    found = [_crossed(first, second, white), _crossed(second, first, white)]
     scales = scales * np.exp(np.mean([level for _, _, level in found]) / 2)
     basis = _orthonormal(np.hstack([vectors for vectors, _, _ in found]))
     inner = np.zeros((basis.shape[1], basis.shape[1]))
@@ -154,23 +155,19 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     return Metric(mu, scales, directions, weights)
 
 
-def _crossed(
-    learnt: tuple[np.ndarray, np.ndarray], held: tuple[np.ndarray, np.ndarray], white: float
-) -> tuple[np.ndarray, np.ndarray, float]:
+def _crossed(learnt: _Rows, held: _Rows, white: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Eigenvectors of one half's S, (D, k), and the logarithms of the other's eigenvalues.
 
     These are relative to the level of the bulk, the third number, to which scales bring it rather
     than each of its directions; those that could not be kept are left out.
     """
-    draws, dlogp = learnt
-    basis = _orthonormal(np.hstack([_leading(draws), _leading(dlogp)]))
-    spread = float(np.sqrt(np.vdot(draws, draws) * np.vdot(dlogp, dlogp)) / draws.size)
-    mean = geometric_mean_with_inverse(
-        _regularised(draws @ basis, spread), _regularised(dlogp @ basis, spread)
-    )
+    basis = _orthonormal(np.hstack([_leading(of) for of in learnt]))
+    along = [of @ basis for of in learnt]
+    mean = geometric_mean_with_inverse(*_regularised(along, _spread(learnt)))
     vectors = basis @ np.linalg.eigh(mean)[1]
-    variances = (np.mean(np.square(of @ vectors), axis=0) for of in held)
-    log_values = shrunk_log_variance(*variances, len(held[0]))
+    along = [of @ vectors for of in held]
+    draws, gradients = (np.diag(of) for of in _regularised(along, _spread(held)))
+    log_values = np.log(draws / gradients) / 2
     level = float(np.median(log_values))
     log_values = log_values - level
     # The other half may find more: it is their mean that is kept or not.
@@ -219,7 +216,14 @@ def _orthonormal(columns: np.ndarray) -> np.ndarray:
     return columns
 
 
-def _regularised(rows: np.ndarray, spread: float) -> np.ndarray:
-    """Covariance of the rows with a few draws' worth of an isotropic one."""
-    identity = _PRIOR_DRAWS * spread * np.eye(rows.shape[1])
-    return (rows.T @ rows + identity) / (len(rows) + _PRIOR_DRAWS)
+def _spread(rows: _Rows) -> float:
+    """The variance of either in all directions, if both were scaled alike."""
+    draws, dlogp = rows
+    return float(np.sqrt(np.vdot(draws, draws) * np.vdot(dlogp, dlogp)) / draws.size)
+
+
+def _regularised(rows: Sequence[np.ndarray], spread: float) -> list[np.ndarray]:
+    """Covariances of the rows with a few draws' worth of an isotropic one."""
+    n, size = rows[0].shape
+    identity = PRIOR_DRAWS * spread * np.eye(size)
+    return [(of.T @ of + identity) / (n + PRIOR_DRAWS) for of in rows]

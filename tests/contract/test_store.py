@@ -472,7 +472,7 @@ def test_a_run_does_not_go_on_in_another_precision(
 
 def test_draws_whose_file_is_lost_are_not_made_up(tmp_path: Path, monkeypatch: Any) -> None:
     with monkeypatch.context() as patch:
-        interrupt(patch, 10)
+        interrupt(patch, 9)
         patch.setattr(recorder, "_BLOCK_BYTES", 2000)
         idata = run(store=tmp_path)
     mu = idata["warmup_posterior"]["mu"]

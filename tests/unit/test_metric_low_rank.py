@@ -72,7 +72,7 @@ def test_few_draws_change_little() -> None:
     covariance = with_directions(np.geomspace(0.01, 100.0, 12))
     few, many = estimated(covariance, 8, 1), estimated(covariance, 5000, 1)
     largest = [np.abs(np.log1p(m.weights)).max(initial=0.0) for m in (few, many)]
-    assert largest[0] < largest[1] / 3
+    assert largest[0] < largest[1] / 2
 
 
 def test_still_and_non_finite_draws_leave_a_usable_metric() -> None:
