@@ -16,8 +16,9 @@ from pymc_deer.metric import identity_metric
 from pymc_deer.options import Options
 from pymc_deer.status import ModelError, invalid_option
 
-_DENSE_MATRICES = 6
-"""Matrices D x D that a dense metric takes: L, the moments it is estimated from, and workspace."""
+_DENSE_MATRICES = 20
+"""Matrices D x D that a dense metric takes: L, the moments of two halves that it is estimated from,
+those of all, and workspace."""
 
 _FAR = (1.0, 1e3, 1e6)
 """How far out a coordinate is moved to see whether logp feels it, in unconstrained units."""

@@ -158,8 +158,8 @@ def first_metric(kind: MetricKind, starts: Sequence[Start]) -> Metric:
 def estimate_metric(halves: Sequence[Moments], old: Metric) -> Metric:
     """The metric seen in one warm-up window, relative to the one it was run with.
 
-    Everything is estimated in the old metric's whitened coordinates and shrunk towards it: with
-    few draws the change is small, and a coordinate that never moved keeps its scale.
+    Everything is estimated in the old metric's whitened coordinates, and scales are shrunk towards
+    it; a coordinate that never moved keeps its own.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def estimate_metric(halves: Sequence[Moments], old: Metric) -> Metric:
     mu = old.to_x(np.where(np.isfinite(moments.z_mean), moments.z_mean, 0.0))
     if old.kind == "diag" or len(halves) == 1:
         return Metric(mu, old.factor * scale)
-    first, second = (_covariances(half, scale) for half in halves)
+    first, second = (_covariances(half) for half in halves)
     whitened = (_crossed(first, second) + _crossed(second, first)) / 2
     factor = scale[:, None] * np.linalg.cholesky(whitened)
     return Metric(mu, old.factor @ factor)
@@ -195,23 +195,20 @@ def _crossed(learnt: _Covariances, held: _Covariances) -> np.ndarray:
     return (vectors * np.sqrt(draws / gradients)) @ vectors.T
 
 
-def _covariances(moments: Moments, scale: np.ndarray) -> _Covariances:
-    """Of draws divided by `scale` and of their gradients, correlations shrunk towards none.
+def _covariances(moments: Moments) -> _Covariances:
+    """Of draws and gradients that are scaled alike, correlations shrunk towards none.
 
-    What did not move has the deviation 1.
+    They have equal standard deviations then: the covariances are the two correlation matrices up
+    to one common factor per coordinate, which is 1 where nothing moved.
     """
     z_var, g_var = moments.z_variance, moments.g_variance
     moved = _moved(z_var, g_var)
     trust = moments.count / (moments.count + PRIOR_DRAWS)
     z_corr = _shrunk_correlation(moments.z_scatter, moved, trust)
     g_corr = _shrunk_correlation(moments.g_scatter, moved, trust)
-    z_dev = np.where(moved, np.sqrt(z_var) / scale, 1.0)
-    g_dev = np.where(moved, np.sqrt(g_var) * scale, 1.0)
-    # Scaled alike, draws and gradients have equal standard deviations.
-    common, ratio = np.sqrt(z_dev * g_dev), np.sqrt(z_dev / g_dev)
+    common = np.where(moved, np.sqrt(np.sqrt(z_var * g_var)), 1.0)
     common = np.maximum(common, _SMALLEST_COMMON * common.max())
-    z_dev, g_dev = common * ratio, common / ratio
-    return z_dev[:, None] * z_corr * z_dev, g_dev[:, None] * g_corr * g_dev
+    return common[:, None] * z_corr * common, common[:, None] * g_corr * common
 
 
 def relative_scale(moments: Moments, scales: np.ndarray | float = 1.0) -> np.ndarray:

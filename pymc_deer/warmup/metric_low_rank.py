@@ -126,12 +126,13 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     finite = np.isfinite(dlogp).all(axis=1) & np.isfinite(draws).all(axis=1)
     if not finite.all():
         draws, dlogp, chains, turns = (of[finite] for of in (draws, dlogp, chains, turns))
-    _centre(draws, chains)
-    _centre(dlogp, chains)
+    half = turns * _BLOCKS // (turns.max(initial=0) + 1) % 2
+    # Each half about its own means: about those of both it would know of the other's.
+    _centre(draws, 2 * chains + half)
+    _centre(dlogp, 2 * chains + half)
     draws /= scales
     dlogp *= scales
-    half = turns * _BLOCKS // (turns.max(initial=0) + 1) % 2 == 0
-    first, second = ((draws[rows], dlogp[rows]) for rows in (half, ~half))
+    first, second = ((draws[half == i], dlogp[half == i]) for i in range(2))
     del draws, dlogp
     if not all(of.any() for of in (*first, *second)):
         return Metric(mu, scales, np.zeros((len(mu), 0)), np.zeros(0))
@@ -175,10 +176,10 @@ def _crossed(learnt: _Rows, held: _Rows, white: float) -> tuple[np.ndarray, np.n
     return vectors[:, keep], log_values[keep], level
 
 
-def _centre(rows: np.ndarray, chains: np.ndarray) -> None:
-    """Take from rows, (n, D), the mean of those of their chain, in place: they are large."""
-    for chain in np.unique(chains):
-        mine = chains == chain
+def _centre(rows: np.ndarray, groups: np.ndarray) -> None:
+    """Take from rows, (n, D), the mean of those of their group, in place: they are large."""
+    for group in np.unique(groups):
+        mine = groups == group
         shifted = rows[mine]
         # Numbers that are equal become 0, which their mean would miss by roundings.
         shifted -= shifted[0].copy()
@@ -189,8 +190,8 @@ def _centre(rows: np.ndarray, chains: np.ndarray) -> None:
 def _leading(rows: np.ndarray) -> np.ndarray:
     """The directions of largest variance, at most MAX_RANK as columns, of any length each.
 
-    By the eigenvectors of the smaller of the two matrices of inner products. That takes a tenth of
-    the time of a singular value decomposition of 512 rows of 10,000 numbers. What it loses, the
+    By the eigenvectors of the smaller of the two matrices of inner products, which takes a tenth of
+    the time of a singular value decomposition of hundreds of long rows. What it loses, the
     directions whose deviations are below 1e-7 of the largest, would not be among those kept.
     """
     wide = len(rows) < rows.shape[1]

@@ -32,7 +32,7 @@ class WarmupWindow:
         Moments of the draws and gradients of all chains: for a ``dense`` metric of every other
         stretch and of those between them, otherwise of all in one; as many as have been seen.
     n_stretches
-        Stretches that have ended.
+        Stretches that have ended, from the first one on that has been seen.
     means
         For each batch that has ended, the chains' means of what is watched of a state, (C, D).
     sums, count
@@ -105,7 +105,7 @@ class WarmupWindow:
     def at_stretch_end(self) -> "WarmupWindow":
         """Where the next draws belong to another stretch."""
         ended = self._at_batch_end()
-        return duplicate(ended, n_stretches=ended.n_stretches + 1)
+        return duplicate(ended, n_stretches=ended.n_stretches + bool(ended.halves))
 
     def _at_batch_end(self) -> "WarmupWindow":
         if self.sums is None:

@@ -39,7 +39,7 @@ def test_states(single_threaded: None, backend: BackendName, kernel: Kernel) -> 
     found = standardized(case).run(solver, tape)
     assert found.n_fallback == 0
     assert np.abs(found.z - exact.z).max() <= 1e-4
-    assert found.n_sweeps != case.run(solver, tape).n_sweeps, "another way to the same states"
+    assert (found.z != case.run(solver, tape).z).any(), "another way to the same states"
 
 
 class StandardNormal:

@@ -107,7 +107,7 @@ def test_a_gaussian_of_many_dimensions_is_whitened_by_few_draws() -> None:
     x = rng.normal(size=(1, 4 * size, size)) @ root.T
     dlogp = -x @ np.linalg.inv(root @ root.T)
     metric = identity_metric("dense", size)
-    for _ in range(2):
+    for _ in range(3):
         z = np.array([metric.to_z(row) for row in x[0]])[None]
         metric = estimate_metric(halves(z, dlogp @ metric.factor, "dense"), metric)
     whitened = np.linalg.svd(np.linalg.solve(metric.factor, root), compute_uv=False)
