@@ -28,7 +28,7 @@ MODELS: dict[str, Callable[[], pm.Model]] = {
     "rotated_gaussian": rotated_gaussian,
 }
 TUNES = (50, 100, 300, 1000)
-RUNS, CHAINS, DRAWS = 5, 4, 500
+RUNS, CHAINS, DRAWS = 3, 4, 500
 
 
 def ours(model: pm.Model) -> Callable[[int, int], Any]:

@@ -193,8 +193,8 @@ def test_one_chain_is_that_of_pm_sample(build: Callable[[], pm.Model]) -> None:
     assert outline(found) == outline(expected)
     for group in ("posterior", "warmup_posterior", "sample_stats", "warmup_sample_stats"):
         for name, values in expected[group].dataset.data_vars.items():
-            # Sums are cut otherwise, and a metric from ten transitions enlarges their roundings.
-            assert_allclose(found[group][name].values, values.values, rtol=1e-8, atol=1e-8)
+            # Sums are cut otherwise, and metrics from ten transitions enlarge their roundings.
+            assert_allclose(found[group][name].values, values.values, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
