@@ -28,8 +28,8 @@ _DRAWS_PER_EFFECTIVE = 5.0
 
 PRIOR_DRAWS = 2.0
 """Weight of the identity in the covariances, in transitions: enough to invert them. For a Gaussian
-the noise of A and of B cancels, so that more would only hide strong correlations; less costs a
-fifth more gradients on mixtures and Gaussian processes."""
+the noise of A and of B cancels, so that more would only hide strong correlations; with less, few
+draws of a posterior that is far from one decide too much."""
 
 _LARGEST_CHANGE = np.log(1e6)
 """Bound on the change of a log variance in one update."""
@@ -44,6 +44,9 @@ a core's cache, and takes no fresh memory, whose pages cost more than the sums."
 _SMALLEST_COMMON = 1e-3
 """Smallest of the scales below, relative to the largest, with which a geometric mean, of matrices
 that hold their squares, is computed in double precision."""
+
+_Covariances = tuple[np.ndarray, np.ndarray]
+"""Of draws and of gradients."""
 
 
 @dataclass(frozen=True)
@@ -182,10 +185,6 @@ def estimate_metric(halves: Sequence[Moments], old: Metric) -> Metric:
 def merged(parts: Sequence[Moments]) -> Moments:
     """Moments of all parts of a window together."""
     return reduce(Moments.merged, parts)
-
-
-_Covariances = tuple[np.ndarray, np.ndarray]
-"""Of draws and of gradients."""
 
 
 def _crossed(learnt: _Covariances, held: _Covariances) -> np.ndarray:

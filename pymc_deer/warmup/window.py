@@ -76,10 +76,12 @@ class WarmupWindow:
             parts.append(Moments.of(draws, dlogp, metric.kind))
             rows.append(watched(draws))
             n_chains += len(draws)
-        halves = list(self.halves)
+        moments, halves = reduce(Moments.beside, parts), list(self.halves)
         half = self.n_stretches % 2 if metric.kind == "dense" else 0
-        before_it = halves[half : half + 1]
-        halves[half : half + 1] = [merged([*before_it, reduce(Moments.beside, parts)])]
+        if half < len(halves):
+            halves[half] = halves[half].merged(moments)
+        else:
+            halves.append(moments)
         states = rows[0] if len(rows) == 1 else np.concatenate(rows)
         seen = duplicate(self, halves=tuple(halves), sample=sample, n_unstable=n_unstable)
         while states.shape[1]:

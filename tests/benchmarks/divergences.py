@@ -30,12 +30,11 @@ def ours(**options: Any) -> Callable[[pm.Model, int], Any]:
 
     def run(model: pm.Model, seed: int) -> Any:
         return pymc_deer.sample(
-            N_DRAWS,
             model=model,
             chains=N_CHAINS,
             random_seed=seed,
             quiet=True,
-            **{"backend": "numba", **options, **QUIET},
+            **{"draws": N_DRAWS, "backend": "numba", **options, **QUIET},
         )
 
     return run

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pymc as pm
 
-import pymc_deer
 from pymc_deer.examples import correlated_logistic
 from tests.benchmarks.cases import CASES
+from tests.benchmarks.divergences import N_CHAINS, ours
 from tests.benchmarks.figures import MIN_ESS, quality, scalars
 from tests.benchmarks.measure import take_no_options, write
+from tests.benchmarks.samplers import sampled_by_nutpie
+from tests.benchmarks.tables import geometric_mean
 from tests.zoo import rotated_gaussian, student_t_regression
 
 _CASES = ("eight_schools", "german_credit", "breast_cancer", "radon", "stochastic_volatility")
@@ -28,47 +29,42 @@ MODELS: dict[str, Callable[[], pm.Model]] = {
     "rotated_gaussian": rotated_gaussian,
 }
 TUNES = (50, 100, 300, 1000)
-RUNS, CHAINS, DRAWS = 3, 4, 500
+RUNS, DRAWS = 3, 500
 
 
-def ours(model: pm.Model) -> Callable[[int, int], Any]:
+def deer_hmc(model: pm.Model) -> Callable[[int, int], Any]:
     """Runs by length of warm-up and seed."""
 
     def run(tune: int, seed: int) -> Any:
-        return pymc_deer.sample(
-            DRAWS,
-            tune=tune,
-            chains=CHAINS,
-            model=model,
-            random_seed=seed,
-            discard_tuned_samples=False,
-            compute_convergence_checks=False,
-            quiet=True,
-        )
+        lengths = {"draws": DRAWS, "tune": tune, "discard_tuned_samples": False}
+        return ours(backend="auto", **lengths)(model, seed)
 
     return run
 
 
-def of_nutpie(model: pm.Model) -> Callable[[int, int], Any]:
-    """Runs by length of warm-up and seed."""
-    import nutpie
+def nutpie(model: pm.Model) -> Callable[[int, int], Any]:
+    """The same of nutpie, compiled once."""
+    from nutpie import compile_pymc_model
 
-    compiled: Any = nutpie.compile_pymc_model(model)
+    compiled = compile_pymc_model(model)
 
     def run(tune: int, seed: int) -> Any:
-        return nutpie.sample(
-            compiled, draws=DRAWS, tune=tune, chains=CHAINS, seed=seed, progress_bar=False
-        )
+        lengths = {"draws": DRAWS, "tune": tune, "chains": N_CHAINS}
+        return sampled_by_nutpie(compiled, **lengths, seed=seed)[0]
 
     return run
+
+
+SAMPLERS = (deer_hmc, nutpie)
+PARTS = ("warm-up", "per ESS", f"to {MIN_ESS}")
 
 
 def gradients(idata: Any, names: list[str]) -> tuple[float, float, float]:
     """Of a chain's warm-up, for an effective draw, and of a chain to as many draws as suffice."""
-    warmup = float(idata["warmup_sample_stats"]["n_steps"].sum()) / CHAINS
+    warmup = float(idata["warmup_sample_stats"]["n_steps"].sum()) / N_CHAINS
     _, ess = quality(scalars({name: idata["posterior"][name].to_numpy() for name in names}))
     for_draw = float(idata["sample_stats"]["n_steps"].sum()) / ess
-    return warmup, for_draw, warmup + for_draw * MIN_ESS / CHAINS
+    return warmup, for_draw, warmup + for_draw * MIN_ESS / N_CHAINS
 
 
 def rows() -> Iterator[dict[str, object]]:
@@ -76,17 +72,13 @@ def rows() -> Iterator[dict[str, object]]:
     for name, build in MODELS.items():
         model = build()
         names = [rv.name for rv in model.free_RVs]
-        samplers = {"deer_hmc": ours(model), "nutpie": of_nutpie(model)}
+        samplers = {sampler.__name__: sampler(model) for sampler in SAMPLERS}
         for tune in TUNES:
             row: dict[str, object] = {"model": name, "tune": tune}
             for sampler, run in samplers.items():
                 runs = [gradients(run(tune, seed), names) for seed in range(RUNS)]
-                means = np.exp(np.mean(np.log(runs), axis=0))
-                parts = ("warm-up", "per ESS", f"to {MIN_ESS}")
-                row |= {
-                    f"{sampler}, {part}": float(f"{mean:.3g}")
-                    for part, mean in zip(parts, means, strict=True)
-                }
+                for part, values in zip(PARTS, zip(*runs, strict=True), strict=True):
+                    row[f"{sampler}, {part}"] = float(f"{geometric_mean(values):.3g}")
             yield row
 
 

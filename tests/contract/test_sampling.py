@@ -183,6 +183,8 @@ def outline(idata: DataTree) -> dict[str, Any]:
 @pytest.mark.parametrize("build", VARIED)
 def test_one_chain_is_that_of_pm_sample(build: Callable[[], pm.Model]) -> None:
     """The same draws, in the same groups, variables, dims and coords."""
+    # Sums are cut otherwise. Here half of a window moves once, and its metric enlarges roundings.
+    rounding = 1e-6 if build is correlated else 1e-12
     changes = {"chains": 1, "discard_tuned_samples": False}
     with quick_compilation():
         model = build()
@@ -193,8 +195,7 @@ def test_one_chain_is_that_of_pm_sample(build: Callable[[], pm.Model]) -> None:
     assert outline(found) == outline(expected)
     for group in ("posterior", "warmup_posterior", "sample_stats", "warmup_sample_stats"):
         for name, values in expected[group].dataset.data_vars.items():
-            # Sums are cut otherwise, and metrics from ten transitions enlarge their roundings.
-            assert_allclose(found[group][name].values, values.values, rtol=1e-6, atol=1e-6)
+            assert_allclose(found[group][name].values, values.values, rtol=rounding, atol=rounding)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
