@@ -12,6 +12,12 @@ find is averaged, as Lam does for a covariance (2016, "Nonparametric eigenvalue-
 precision or covariance matrix estimator", Annals of Statistics 44). Noise points nowhere in the
 other half, where its eigenvalues are near 1. Of a Gaussian the noise of A and that of B cancel, and
 both halves agree as soon as each has as many draws as dimensions.
+
+Nor is all that there is worth a rotation. In a direction v, an eigenvector of S, let the excess be
+sqrt(v'Av v'Bv). It is 1 for a Gaussian, whatever its covariance, and otherwise more: E[z g'] = -I,
+so that Cauchy and Schwarz's inequality makes it so. Of a horseshoe it is 4: draws and gradients
+both vary 4 times as much as those of any Gaussian, mostly along single coordinates. Correlations
+that stretch a direction by less are left out. They would mix coordinates and whiten nothing.
 """
 
 from collections.abc import Sequence
@@ -19,6 +25,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from pymc_deer.metric import Metric, MetricKind, scaled_metric
 from pymc_deer.start import Start
@@ -176,10 +183,9 @@ def estimate_metric(halves: Sequence[Moments], old: Metric) -> Metric:
     mu = old.to_x(np.where(np.isfinite(moments.z_mean), moments.z_mean, 0.0))
     if old.kind == "diag" or len(halves) == 1:
         return Metric(mu, old.factor * scale)
-    first, second = (_covariances(half) for half in halves)
-    whitened = (_crossed(first, second) + _crossed(second, first)) / 2
-    factor = scale[:, None] * np.linalg.cholesky(whitened)
-    return Metric(mu, old.factor @ factor)
+    correlated, excess = _correlated(halves)
+    factor = old.factor @ (scale[:, None] * np.linalg.cholesky(correlated))
+    return Metric(mu, _without_weak(factor, excess))
 
 
 def merged(parts: Sequence[Moments]) -> Moments:
@@ -187,11 +193,42 @@ def merged(parts: Sequence[Moments]) -> Moments:
     return reduce(Moments.merged, parts)
 
 
-def _crossed(learnt: _Covariances, held: _Covariances) -> np.ndarray:
-    """A # B^{-1} with the eigenvectors of one half and the eigenvalues of the other."""
+def _correlated(halves: Sequence[Moments]) -> tuple[np.ndarray, float]:
+    """S between coordinates scaled alike, and its excess, by two halves crosswise."""
+    first, second = (_covariances(half) for half in halves)
+    (one, one_excess), (other, other_excess) = _crossed(first, second), _crossed(second, first)
+    return (one + other) / 2, (one_excess + other_excess) / 2
+
+
+def _crossed(learnt: _Covariances, held: _Covariances) -> tuple[np.ndarray, float]:
+    """A # B^{-1} with the eigenvectors of one half and the eigenvalues of the other.
+
+    And the excess of the other, along the middle one of the eigenvectors.
+    """
     _, vectors = np.linalg.eigh(geometric_mean_with_inverse(*learnt))
     draws, gradients = (np.sum(vectors * (of @ vectors), axis=0) for of in held)
-    return (vectors * np.sqrt(draws / gradients)) @ vectors.T
+    excess = float(np.median(np.sqrt(draws * gradients)))
+    return (vectors * np.sqrt(draws / gradients)) @ vectors.T, excess
+
+
+def _without_weak(factor: np.ndarray, excess: float) -> np.ndarray:
+    """The factor of a metric S without its weak correlations.
+
+    In the scales of a diagonal metric, in which S and its inverse have the same diagonal,
+    eigenvalues within [1 / excess, excess] become 1.
+    """
+    inverse = solve_triangular(factor, np.eye(len(factor)), lower=True)
+    scales = (np.sum(factor**2, axis=1) / np.sum(inverse**2, axis=0)) ** 0.25
+    scaled = factor / scales[:, None]
+    values, vectors = np.linalg.eigh(scaled @ scaled.T)
+    weak = (values < excess) & (values * excess > 1)
+    if not weak.any():
+        return factor
+    values, vectors = values[weak], vectors[:, weak]
+    # The strong ones keep their digits, which eigenvalues of all would cost.
+    scaled = scaled + (vectors * (values**-0.5 - 1)) @ (vectors.T @ scaled)
+    triangular = np.linalg.qr(scaled.T, mode="r").T
+    return scales[:, None] * triangular * np.sign(np.diag(triangular))
 
 
 def _covariances(moments: Moments) -> _Covariances:

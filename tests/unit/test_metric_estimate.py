@@ -127,6 +127,35 @@ def test_noise_is_not_taken_for_correlation() -> None:
     assert fooled.min() < 1 / 3
 
 
+@pytest.mark.parametrize("tail", [1.0, 4.0])
+def test_weak_correlations_are_kept_where_they_whiten(tail: float) -> None:
+    """As many draws `tail` times as far as there are as near, and gradients the other way round.
+
+    The excess is the mean of tail^2 and its inverse: 1 for a normal, and else 8, between the two
+    correlations, which stretch a pair by 1.7 and 45.
+    """
+    weak, strong = 0.5, 0.999
+    covariance = np.eye(SIZE)
+    covariance[0, 1] = covariance[1, 0] = weak
+    covariance[2, 3] = covariance[3, 2] = strong
+    scales = np.geomspace(0.01, 100.0, SIZE)
+    covariance *= scales * scales[:, None]
+    rng = np.random.default_rng(5)
+    far = rng.choice([tail, 1 / tail], size=(4000, 1))
+    x = far * rng.multivariate_normal(np.zeros(SIZE), covariance, 4000)
+    dlogp = -x @ np.linalg.inv(covariance) / far**2
+    metric = identity_metric("dense", SIZE)
+    for _ in range(4):
+        z = np.array([metric.to_z(row) for row in x])[None]
+        metric = estimate_metric(halves(z, (dlogp @ metric.factor)[None], "dense"), metric)
+    found = metric.factor @ metric.factor.T
+    correlations = found / np.sqrt(np.outer(np.diag(found), np.diag(found)))
+    assert_allclose(correlations[0, 1], weak if tail == 1 else 0.0, atol=0.1)
+    assert_allclose(correlations[2, 3], strong, atol=0.001)
+    assert_array_equal(metric.factor, np.tril(metric.factor))
+    assert_array_less(0.0, np.diag(metric.factor))
+
+
 @pytest.mark.parametrize("kind", ["diag", "dense"])
 def test_a_window_that_is_not_in_halves_tells_scales_alone(kind: MetricKind) -> None:
     start = scales_off(kind)
