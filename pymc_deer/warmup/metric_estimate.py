@@ -13,11 +13,12 @@ precision or covariance matrix estimator", Annals of Statistics 44). Noise point
 other half, where its eigenvalues are near 1. Of a Gaussian the noise of A and that of B cancel, and
 both halves agree as soon as each has as many draws as dimensions.
 
-Nor is all that there is worth a rotation. In a direction v, an eigenvector of S, let the excess be
-sqrt(v'Av v'Bv). It is 1 for a Gaussian, whatever its covariance, and otherwise more: E[z g'] = -I,
-so that Cauchy and Schwarz's inequality makes it so. Of a horseshoe it is 4: draws and gradients
-both vary 4 times as much as those of any Gaussian, mostly along single coordinates. Correlations
-that stretch a direction by less are left out. They would mix coordinates and whiten nothing.
+Nor is all that there is worth a rotation. E[z g'] = -I makes the eigenvalues of A B at least 1, by
+Cauchy and Schwarz, and those of a Gaussian are 1, whatever its covariance. The square root of the
+middle one is the excess here: in the best metric, variances of draws and of gradients are that much
+larger than those of a normal, which no linear map cures. Where that is because coordinates have
+tails of their own, as in a horseshoe, to rotate them by correlations that stretch less than that
+spreads the tails over all.
 """
 
 from collections.abc import Sequence
@@ -51,6 +52,10 @@ a core's cache, and takes no fresh memory, whose pages cost more than the sums."
 _SMALLEST_COMMON = 1e-3
 """Smallest of the scales below, relative to the largest, with which a geometric mean, of matrices
 that hold their squares, is computed in double precision."""
+
+_LARGEST_EXCESS = 4.0
+"""Of tails that all coordinates share, as those of Student's t distribution, correlations are no
+worse a guide than those of a Gaussian: no more is lost than what stretches by less."""
 
 _Covariances = tuple[np.ndarray, np.ndarray]
 """Of draws and of gradients."""
@@ -183,9 +188,9 @@ def estimate_metric(halves: Sequence[Moments], old: Metric) -> Metric:
     mu = old.to_x(np.where(np.isfinite(moments.z_mean), moments.z_mean, 0.0))
     if old.kind == "diag" or len(halves) == 1:
         return Metric(mu, old.factor * scale)
-    correlated, excess = _correlated(halves)
-    factor = old.factor @ (scale[:, None] * np.linalg.cholesky(correlated))
-    return Metric(mu, _without_weak(factor, excess))
+    factor = old.factor @ (scale[:, None] * np.linalg.cholesky(_correlated(halves)))
+    excess = np.mean([_excess(half) for half in halves])
+    return Metric(mu, _without_weak(factor, min(float(excess), _LARGEST_EXCESS)))
 
 
 def merged(parts: Sequence[Moments]) -> Moments:
@@ -193,40 +198,54 @@ def merged(parts: Sequence[Moments]) -> Moments:
     return reduce(Moments.merged, parts)
 
 
-def _correlated(halves: Sequence[Moments]) -> tuple[np.ndarray, float]:
-    """S between coordinates scaled alike, and its excess, by two halves crosswise."""
+def _correlated(halves: Sequence[Moments]) -> np.ndarray:
+    """S of coordinates that are scaled alike, by two halves crosswise."""
     first, second = (_covariances(half) for half in halves)
-    (one, one_excess), (other, other_excess) = _crossed(first, second), _crossed(second, first)
-    return (one + other) / 2, (one_excess + other_excess) / 2
+    return (_crossed(first, second) + _crossed(second, first)) / 2
 
 
-def _crossed(learnt: _Covariances, held: _Covariances) -> tuple[np.ndarray, float]:
-    """A # B^{-1} with the eigenvectors of one half and the eigenvalues of the other.
-
-    And the excess of the other, along the middle one of the eigenvectors.
-    """
+def _crossed(learnt: _Covariances, held: _Covariances) -> np.ndarray:
+    """A # B^{-1} with the eigenvectors of one half and the eigenvalues of the other."""
     _, vectors = np.linalg.eigh(geometric_mean_with_inverse(*learnt))
     draws, gradients = (np.sum(vectors * (of @ vectors), axis=0) for of in held)
-    excess = float(np.median(np.sqrt(draws * gradients)))
-    return (vectors * np.sqrt(draws / gradients)) @ vectors.T, excess
+    return (vectors * np.sqrt(draws / gradients)) @ vectors.T
+
+
+def _excess(moments: Moments) -> float:
+    """How much more draws and gradients vary than those of a normal, in the best metric.
+
+    Along the middle one of the directions. Of fewer draws than dimensions it is too small, and so
+    nothing is left out.
+    """
+    g_var = moments.g_variance
+    moved = _moved(moments.z_variance, g_var)
+    if not moved.any():
+        return 1.0
+    scales, among = np.sqrt(g_var[moved]), np.ix_(moved, moved)
+    draws = moments.z_scatter[among] * np.outer(scales, scales) / moments.count
+    gradients = moments.g_scatter[among] / np.outer(scales, scales) / moments.count
+    values, vectors = np.linalg.eigh(draws)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    squares = np.linalg.eigvalsh(root.T @ gradients @ root)
+    return float(np.median(np.sqrt(np.maximum(squares, 0.0))))
 
 
 def _without_weak(factor: np.ndarray, excess: float) -> np.ndarray:
-    """The factor of a metric S without its weak correlations.
+    """The factor of a metric S without the correlations that are weaker than the excess.
 
-    In the scales of a diagonal metric, in which S and its inverse have the same diagonal,
-    eigenvalues within [1 / excess, excess] become 1.
+    In scales in which S and its inverse have the same diagonal, eigenvalues within
+    [1 / excess, excess] become 1.
     """
+    if not excess > 1:
+        return factor
     inverse = solve_triangular(factor, np.eye(len(factor)), lower=True)
     scales = (np.sum(factor**2, axis=1) / np.sum(inverse**2, axis=0)) ** 0.25
     scaled = factor / scales[:, None]
-    values, vectors = np.linalg.eigh(scaled @ scaled.T)
-    weak = (values < excess) & (values * excess > 1)
-    if not weak.any():
-        return factor
-    values, vectors = values[weak], vectors[:, weak]
-    # The strong ones keep their digits, which eigenvalues of all would cost.
-    scaled = scaled + (vectors * (values**-0.5 - 1)) @ (vectors.T @ scaled)
+    vectors, deviations, _ = np.linalg.svd(scaled)
+    weak = np.abs(np.log(deviations)) < np.log(excess) / 2
+    # The strong ones keep their digits, which to put all together again would cost.
+    vectors, deviations = vectors[:, weak], deviations[weak]
+    scaled = scaled + (vectors * (1 / deviations - 1)) @ (vectors.T @ scaled)
     triangular = np.linalg.qr(scaled.T, mode="r").T
     return scales[:, None] * triangular * np.sign(np.diag(triangular))
 

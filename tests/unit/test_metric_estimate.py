@@ -127,33 +127,65 @@ def test_noise_is_not_taken_for_correlation() -> None:
     assert fooled.min() < 1 / 3
 
 
-@pytest.mark.parametrize("tail", [1.0, 4.0])
-def test_weak_correlations_are_kept_where_they_whiten(tail: float) -> None:
-    """As many draws `tail` times as far as there are as near, and gradients the other way round.
+@pytest.mark.parametrize(
+    ("tail", "weak", "strong"), [(2.0, 1.8, 2.5), (4.0, 3.5, 4.6), (1.0, 1.1, 1.3)]
+)
+def test_correlations_weaker_than_the_excess_are_left_out(
+    tail: float, weak: float, strong: float
+) -> None:
+    """Pairs of coordinates, of which draws are `tail` times as far or as near, as often.
 
-    The excess is the mean of tail^2 and its inverse: 1 for a normal, and else 8, between the two
-    correlations, which stretch a pair by 1.7 and 45.
+    The excess is the mean of tail^2 and its inverse, 2.1 and 8, of which 4 count; for a normal 1.
+    Correlations stretch one pair by less and the other by more, but of the normal.
     """
-    weak, strong = 0.5, 0.999
     covariance = np.eye(SIZE)
-    covariance[0, 1] = covariance[1, 0] = weak
-    covariance[2, 3] = covariance[3, 2] = strong
+    stretches = np.array([weak, strong])
+    covariance[[0, 2], [1, 3]] = covariance[[1, 3], [0, 2]] = _correlation(stretches)
     scales = np.geomspace(0.01, 100.0, SIZE)
-    covariance *= scales * scales[:, None]
+    covariance *= np.outer(scales, scales)
     rng = np.random.default_rng(5)
-    far = rng.choice([tail, 1 / tail], size=(4000, 1))
-    x = far * rng.multivariate_normal(np.zeros(SIZE), covariance, 4000)
-    dlogp = -x @ np.linalg.inv(covariance) / far**2
+    far = rng.choice([tail, 1 / tail], size=(8000, 3))[:, [0, 0, 1, 1, 2]]
+    x = far * rng.multivariate_normal(np.zeros(SIZE), covariance, len(far))
+    dlogp = -(x / far) @ np.linalg.inv(covariance) / far
     metric = identity_metric("dense", SIZE)
     for _ in range(4):
         z = np.array([metric.to_z(row) for row in x])[None]
         metric = estimate_metric(halves(z, (dlogp @ metric.factor)[None], "dense"), metric)
     found = metric.factor @ metric.factor.T
+    kept = _correlation(stretches) * (1 if tail == 1 else np.array([0, 1]))
     correlations = found / np.sqrt(np.outer(np.diag(found), np.diag(found)))
-    assert_allclose(correlations[0, 1], weak if tail == 1 else 0.0, atol=0.1)
-    assert_allclose(correlations[2, 3], strong, atol=0.001)
+    assert_allclose(correlations[[0, 2], [1, 3]], kept, atol=0.02)
+    # Scales are those of a diagonal metric where correlations are none.
+    dropped = np.sqrt(1 - _correlation(stretches) ** 2)
+    variances = np.array([*np.repeat(np.where(kept == 0, dropped, 1.0), 2), 1.0])
+    assert_allclose(np.diag(found) / scales**2, variances, rtol=0.1)
     assert_array_equal(metric.factor, np.tril(metric.factor))
     assert_array_less(0.0, np.diag(metric.factor))
+
+
+def _correlation(stretch: np.ndarray) -> np.ndarray:
+    """Of two coordinates whose eigenvalues, with scales, are the stretch and its inverse."""
+    return (stretch**2 - 1) / (stretch**2 + 1)
+
+
+@pytest.mark.parametrize("away", [0.0, 30.0])
+def test_windows_of_a_stretched_gaussian_learn_it_from_the_first_on(away: float) -> None:
+    """Few draws, or draws on their way to the rest, are no sign of tails."""
+    size, n_chains = 30, 4
+    rng = np.random.default_rng(9)
+    rotation = np.linalg.qr(rng.normal(size=(size, size)))[0]
+    root = rotation * np.geomspace(0.01, 100.0, size)
+    metric, conditions = identity_metric("dense", size), []
+    for window in range(4):
+        n = 12 * 2**window
+        drift = away * np.linspace(1, 0, n)[:, None] * (window < 2)
+        x = (rng.normal(size=(n_chains, n, size)) + drift) @ root.T
+        dlogp = -x @ np.linalg.inv(root @ root.T)
+        z = np.array([[metric.to_z(row) for row in chain] for chain in x])
+        moments = [m.as_one_chain() for m in halves(z, dlogp @ metric.factor, "dense")]
+        metric = estimate_metric(moments, metric)
+        conditions.append(np.linalg.cond(np.linalg.solve(metric.factor, root)))
+    assert conditions[-1] < 1.5, conditions
 
 
 @pytest.mark.parametrize("kind", ["diag", "dense"])
