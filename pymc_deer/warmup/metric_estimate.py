@@ -14,8 +14,8 @@ other half, where its eigenvalues are near 1. Of a Gaussian the noise of A and t
 both halves agree as soon as each has as many draws as dimensions.
 
 Nor is all that there is worth a rotation. E[z g'] = -I makes the eigenvalues of A B at least 1, by
-Cauchy and Schwarz, and those of a Gaussian are 1, whatever its covariance. The square root of the
-middle one is the excess here: in the best metric, variances of draws and of gradients are that much
+Cauchy and Schwarz, and those of a Gaussian are 1, whatever its covariance. The mean of their square
+roots is the excess here: in the best metric, variances of draws and of gradients are that much
 larger than those of a normal, which no linear map cures. Where that is because coordinates have
 tails of their own, as in a horseshoe, to rotate them by correlations that stretch less than that
 spreads the tails over all.
@@ -214,8 +214,8 @@ def _crossed(learnt: _Covariances, held: _Covariances) -> np.ndarray:
 def _excess(moments: Moments) -> float:
     """How much more draws and gradients vary than those of a normal, in the best metric.
 
-    Along the middle one of the directions. Of fewer draws than dimensions it is too small, and so
-    nothing is left out.
+    The mean over directions, which is near 1 for few draws of a Gaussian too: of these the
+    eigenvalues of A B are the squares of those of A relative to the covariance.
     """
     g_var = moments.g_variance
     moved = _moved(moments.z_variance, g_var)
@@ -227,7 +227,7 @@ def _excess(moments: Moments) -> float:
     values, vectors = np.linalg.eigh(draws)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     squares = np.linalg.eigvalsh(root.T @ gradients @ root)
-    return float(np.median(np.sqrt(np.maximum(squares, 0.0))))
+    return float(np.mean(np.sqrt(np.maximum(squares, 0.0))))
 
 
 def _without_weak(factor: np.ndarray, excess: float) -> np.ndarray:

@@ -185,7 +185,7 @@ def test_windows_of_a_stretched_gaussian_learn_it_from_the_first_on(away: float)
         moments = [m.as_one_chain() for m in halves(z, dlogp @ metric.factor, "dense")]
         metric = estimate_metric(moments, metric)
         conditions.append(np.linalg.cond(np.linalg.solve(metric.factor, root)))
-    assert conditions[-1] < 1.5, conditions
+    assert conditions[-1] < 3, conditions
 
 
 @pytest.mark.parametrize("kind", ["diag", "dense"])
