@@ -224,10 +224,9 @@ def _excess(moments: Moments) -> float:
     scales, among = np.sqrt(g_var[moved]), np.ix_(moved, moved)
     draws = moments.z_scatter[among] * np.outer(scales, scales) / moments.count
     gradients = moments.g_scatter[among] / np.outer(scales, scales) / moments.count
-    values, vectors = np.linalg.eigh(draws)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    squares = np.linalg.eigvalsh(root.T @ gradients @ root)
-    return float(np.mean(np.sqrt(np.maximum(squares, 0.0))))
+    root, _ = _roots(draws)
+    middle, _ = _roots(root @ gradients @ root)
+    return float(np.trace(middle)) / len(middle)
 
 
 def _without_weak(factor: np.ndarray, excess: float) -> np.ndarray:
