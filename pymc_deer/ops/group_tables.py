@@ -8,7 +8,7 @@ group's rows it computes each row where it is added up, in one kernel, which wri
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
@@ -26,7 +26,10 @@ _MANY = 2**12
 """Numbers of all groups, below which sums take a small part of the time of what is around them."""
 
 _PLACES = 4
-"""Places in a table for each row, at most: groups are given as many as the largest one has."""
+"""Places for each row, at most, if groups are given as many as the largest one has."""
+
+_ANOTHER = 2**21
+"""Numbers that are added up in the time that the kernel of one more table takes, or more."""
 
 
 class Written(ps.UnaryScalarOp):
@@ -68,34 +71,85 @@ def _sums_by_group(
             continue
         start, rows, index = sums
         known = index.data if isinstance(index, Constant) else constants.get(index)
-        table = None if known is None else _table(known, start.type.shape)
-        if table is not None:
-            yield node.outputs[0], start + _added_up(rows, table)
+        tables = None if known is None else Tables.of(known, start.type.shape)
+        if tables is not None:
+            yield node.outputs[0], start + tables.added_up(rows)
 
 
-def _table(index: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Rows of each group, (G, R), N in the places that are left; None where it would not pay."""
-    # Of whatever type, in which the number of groups may not be.
-    index, n_groups, n = np.asarray(index, np.int64), shape[0], len(index)
-    if prod(shape) <= _MANY or not np.all((-n_groups <= index) & (index < n_groups)):
-        return None
-    group = index % n_groups
-    counts = np.bincount(group, minlength=n_groups)
-    if counts.max() * n_groups > _PLACES * n:
-        return None
-    order = np.argsort(group, kind="stable")
-    place = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
-    table = np.full((n_groups, counts.max()), n, np.uint32)
-    table[group[order], place] = order
-    return table
+class Tables(NamedTuple):
+    """Rows of each of G groups, in tables of groups of similar sizes.
+
+    Attributes
+    ----------
+    rows
+        For each table the rows of its groups, (G', R), N in the places that are left: integers.
+    order
+        Where the tables, one below the other, have each group, (G,).
+    """
+
+    rows: tuple[np.ndarray, ...]
+    order: np.ndarray
+
+    @classmethod
+    def of(cls, index: np.ndarray, shape: tuple[int, ...]) -> "Tables | None":
+        """For sums of this shape, (G, ...), of rows with these groups; None where none would pay.
+
+        Tables are as many as take the least time, groups of one in the order they have.
+        """
+        # Of whatever type, in which the number of groups may not be.
+        index, n_groups, n = np.asarray(index, np.int64), shape[0], len(index)
+        if prod(shape) <= _MANY or not np.all((-n_groups <= index) & (index < n_groups)):
+            return None
+        group = index % n_groups
+        counts = np.bincount(group, minlength=n_groups)
+        if counts.max() * n_groups > _PLACES * n:
+            return None
+        by_group = np.argsort(group, kind="stable")
+        place = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
+        table = np.full((n_groups, counts.max()), n, np.uint32)
+        table[group[by_group], place] = by_group
+        sizes = _sizes(counts, prod(shape[1:]))
+        which = np.searchsorted(sizes, counts)
+        parts = tuple(table[which == i, :size] for i, size in enumerate(sizes))
+        return cls(parts, np.argsort(np.argsort(which, kind="stable")))
+
+    def added_up(self, rows: Any) -> Any:
+        """Sums of the rows (N, ...) of each group, (G, ...)."""
+        sums = [_added_up(rows, table) for table in self.rows]
+        return sums[0] if len(sums) == 1 else pt.join(0, *sums)[_unsigned(self.order)]
+
+
+def _sizes(counts: np.ndarray, width: int) -> list[int]:
+    """Places for each group of each table, ascending, for groups of so many rows of `width` numbers.
+
+    Of all ways to have tables of groups of neighbouring sizes, the one that takes the least time.
+    """
+    sizes, numbers = np.unique(counts, return_counts=True)
+    below = np.cumsum(numbers) - numbers
+    # The least time for the groups up to each size, with the size that the last table begins with.
+    least, begins = np.zeros(len(sizes) + 1), np.zeros(len(sizes), int)
+    for i, size in enumerate(sizes):
+        in_last = below[i] + numbers[i] - below[: i + 1]
+        times = least[: i + 1] + _ANOTHER + size * in_last * float(width)
+        begins[i] = np.argmin(times)
+        least[i + 1] = times[begins[i]]
+    chosen, i = [], len(sizes)
+    while i > 0:
+        chosen.append(int(sizes[i - 1]))
+        i = begins[i - 1]
+    return chosen[::-1]
 
 
 def _added_up(rows: Any, table: np.ndarray) -> Any:
     """Sums of the rows (N, ...) of each group, (G, ...)."""
     n = rows.type.shape[0]
     is_row = pt.shape_padright(pt.constant(table < n), rows.type.ndim - 1)
-    # Without a sign, so that nobody looks for those that count from the end.
-    each = rows[pt.constant(np.minimum(table, n - 1), dtype="uint32")]
+    each = rows[_unsigned(np.minimum(table, n - 1))]
     dtype = rows.type.dtype
     # XLA would make one sum of a sum of these, over all rows of the table.
     return _written(pt.sum(pt.switch(is_row, each, np.zeros((), dtype)), axis=1, acc_dtype=dtype))
+
+
+def _unsigned(places: np.ndarray) -> Any:
+    """Without a sign, so that nobody looks for those that count from the end."""
+    return pt.constant(places, dtype="uint32")

@@ -1,7 +1,8 @@
 """Sums by group by tables of each group's rows, as on a GPU, are those of rows one by one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import Density, build_density
 from pymc_deer.metric import identity_metric
-from pymc_deer.ops.group_tables import summed_by_tables
+from pymc_deer.ops.group_tables import Tables, summed_by_tables
 from pymc_deer.sweep import SweepSpec
 
 GROUPS, N = 40, 150
@@ -96,8 +97,15 @@ def count_additions(density: Density) -> int:
     return sum(isinstance(node.op, AdvancedIncSubtensor) for node in nodes)
 
 
+@pytest.mark.parametrize("n_tables", [1, 3])
 @pytest.mark.parametrize("rows", BY_TABLES, ids=lambda f: f.__name__)
-def test_logp_and_gradient_are_those_without_tables(rows: Callable[[], None]) -> None:
+def test_logp_and_gradient_are_those_without_tables(
+    rows: Callable[[], None], n_tables: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pymc_deer.ops.group_tables._ANOTHER", 10 if n_tables > 1 else 2**21)
+    tables = Tables.of(INDEX, (GROUPS,))
+    assert tables is not None
+    assert len(tables.rows) >= n_tables
     given = built(rows)
     ours = summed_by_tables(given)
     assert count_additions(given) > 0
@@ -115,6 +123,36 @@ def test_logp_and_gradient_are_those_without_tables(rows: Callable[[], None]) ->
         for one, other in zip(*found, strict=True):
             assert np.isfinite(one).all()
             assert_allclose(other, one, rtol=1e-11, atol=1e-11)
+
+
+def test_tables_of_groups_of_similar_sizes_leave_few_places_empty() -> None:
+    index = np.random.default_rng(2).integers(0, 50_000, 500_000)
+    together = Tables.of(index, (50_000,))
+    apart = Tables.of(index, (50_000, 20))
+    assert together is not None
+    assert apart is not None
+    # A table's kernel takes longer than to add up what the places of one number leave empty.
+    assert len(together.rows) == 1
+    assert 2 <= len(apart.rows) <= 4
+    assert sum(table.size for table in apart.rows) < 1.4 * len(index)
+    assert sum(table.size for table in together.rows) > 2 * len(index)
+
+
+def test_tables_are_those_that_take_the_least_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pymc_deer.ops.group_tables._ANOTHER", 25)
+    counts = np.array([4, 0, 1, 4, 2, 7, 2, 4, 3, 1])
+    tables = Tables.of(np.repeat(np.arange(10), counts), (10, 4))
+    assert tables is not None
+    sizes = np.unique(counts)
+
+    def time(chosen: Sequence[int]) -> int:
+        places = np.array(chosen)[np.searchsorted(chosen, counts)]
+        return 25 * len(chosen) + 4 * int(places.sum())
+
+    ways = [(*some, 7) for n in range(len(sizes)) for some in combinations(sizes[:-1], n)]
+    chosen = [table.shape[1] for table in tables.rows]
+    assert time(chosen) == min(map(time, ways))
+    assert len({time(way) for way in ways}) > 2
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16"])
