@@ -29,6 +29,7 @@ from unittest.mock import patch
 
 import jax
 import numpy as np
+import pymc as pm
 
 from pymc_deer.backends import make_solver, placement
 from pymc_deer.backends.request import TapedRequest, Tuning
@@ -40,9 +41,14 @@ from pymc_deer.sweep import Kernel, SweepSpec
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.measure import short, write_on_gpu
 from tests.benchmarks.scaling import DENSE_UP_TO
+from tests.benchmarks.two_million import hierarchical_logistic
 
 _REPEATS, _LONGEST, _LETTERS = 4, 4, 28
 _STEPS, _SWEEPS = 64, 8
+
+
+TWO_MILLION = "two_million"
+"""The model of ``two_million.py``."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +71,19 @@ LOOPS = (
     Loop("horseshoe", "hmc", 4, 1, 10),
     Loop("horseshoe", "hmc", 4, 4096, 10),
     Loop("hierarchical_100k", "hmc", 4, 1, 20),
+    Loop(TWO_MILLION, "hmc", 2, 1, 32),
 )
+
+
+def two_million() -> pm.Model:
+    """In its full size."""
+    model, _ = hierarchical_logistic(100_000, 1_000_000)
+    return model
 
 
 def prepared(loop: Loop) -> tuple[Callable[[], object], int]:
     """What runs it, and how many steps or sweeps that is."""
-    model = CASES[loop.model].build()
+    model = two_million() if loop.model == TWO_MILLION else CASES[loop.model].build()
     density = build_density(model)
     params = density.param_values(model.initial_point())
     kind: MetricKind = "dense" if density.size <= DENSE_UP_TO else "low_rank"

@@ -3,18 +3,21 @@
 A hierarchical logistic regression in float32 whose intercepts and slopes vary by group: K = 20
 covariates, G = 100,000 groups, N = 1,000,000 observations. Each backend's run is a process of its
 own, whose peak resident memory the system tells when it has ended. Of each draw only the
-hyperparameters are stored, whose R-hat and effective draws tell whether it has converged. The rows
-go to ``docs/benchmarks/two_million.json``, or another ``--name``. To convergence, on a GPU:
-``--backends jax --kernel hmc --chains 4 --tune 400 --draws 400 --name two_million_gpu``.
+hyperparameters are stored. A row tells when these converged, from the model on: R-hat below 1.01
+and 400 effective draws. With ``--minutes`` it ends after so many, with the draws that there are.
+The rows go to ``docs/benchmarks/two_million.json``, or another ``--name``. To convergence, on a
+GPU: ``--backends jax --kernel hmc --tune 400 --draws 600 --minutes 8 --name two_million_gpu``.
 """
 
 import argparse
 import json
 import resource
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ import pymc as pm
 import pytensor
 
 import pymc_deer
-from tests.benchmarks.figures import quality, scalars
+from tests.benchmarks.figures import Run, quality, scalars, seconds_to_converge
 from tests.benchmarks.measure import write
 
 K = 20
@@ -67,34 +70,44 @@ def child(given: argparse.Namespace) -> None:
     with pytensor.config.change_flags(floatX="float32"):
         model, truth = hierarchical_logistic(given.groups, given.observations)
         data = time.perf_counter()
-        idata = pymc_deer.sample(
-            given.draws,
-            tune=given.tune,
-            chains=given.chains,
-            kernel=given.kernel,
-            model=model,
-            backend=given.backend,
-            var_names=HYPERPARAMETERS,
-            random_seed=20_251_121,
-            progressbar=False,
-            compute_convergence_checks=False,
-        )
+        with interrupted_after(given.minutes):
+            idata = pymc_deer.sample(
+                given.draws,
+                tune=given.tune,
+                chains=given.chains,
+                kernel=given.kernel,
+                model=model,
+                backend=given.backend,
+                var_names=HYPERPARAMETERS,
+                random_seed=20_251_121,
+                progressbar=False,
+                discard_tuned_samples=False,
+                compute_convergence_checks=False,
+            )
     seconds = time.perf_counter() - data
     posterior, stats = idata["posterior"].dataset, idata["sample_stats"].dataset
     attrs = idata["sample_stats"].attrs
-    r_hat, ess = quality(scalars({name: posterior[name].to_numpy() for name in HYPERPARAMETERS}))
+    phases = [attrs[f"deer_seconds_{phase}"] for phase in ("compile", "warmup", "sampling")]
+    kept = {name: posterior[name].to_numpy() for name in HYPERPARAMETERS}
+    gradients = int(stats["n_steps"].sum())
+    draws = scalars(kept)
+    r_hat, ess = quality(draws)
+    converged = seconds_to_converge(Run(*phases, seconds, kept, gradients, 0), draws)
     errors = [np.abs(posterior[name].mean(("chain", "draw")) - truth[name]) for name in truth]
     row = {
         "parameters": sum(v.size for v in model.initial_point().values()),
         "peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
         "seconds_data": round(data - begun, 1),
         "seconds": round(seconds, 1),
-        "seconds_compile": round(attrs["deer_seconds_compile"], 1),
-        "seconds_warmup": round(attrs["deer_seconds_warmup"], 1),
-        "seconds_sampling": round(attrs["deer_seconds_sampling"], 1),
-        "gradients_sampling": int(stats["n_steps"].sum()),
+        **{f"seconds_{k}": round(v, 1) for k, v in zip(PHASES, phases, strict=True)},
+        # A chain that stood still has no R-hat.
+        "seconds_to_converge": round(converged, 1) if np.isfinite(converged) else None,
+        "gradients_warmup": int(idata["warmup_sample_stats"]["n_steps"].sum()),
+        "gradients_sampling": gradients,
+        "steps_per_draw": attrs["deer_steps_per_draw"],
+        "n_leapfrog": attrs["deer_n_leapfrog"],
+        "draws_made": posterior.sizes["draw"],
         "acceptance_rate": round(float(stats["acceptance_rate"].mean()), 2),
-        # A chain that stood still has neither.
         "max_r_hat": round(r_hat, 3) if np.isfinite(r_hat) else None,
         "min_ess_bulk": round(ess) if np.isfinite(ess) else None,
         "window": attrs["deer_window"],
@@ -104,18 +117,38 @@ def child(given: argparse.Namespace) -> None:
     print(json.dumps(row))
 
 
+@contextmanager
+def interrupted_after(minutes: float | None) -> Iterator[None]:
+    """Interrupt what runs within, as the keyboard does, after so many minutes."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if minutes is None:
+        yield
+        return
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def rows(given: argparse.Namespace) -> Iterator[dict[str, object]]:
     """Each backend's run, in a fresh process."""
     asked = {name: getattr(given, name) for name in SHOWN}
     for backend in given.backends:
         asked["backend"] = backend
-        arguments = [f"--{name}={value}" for name, value in asked.items()]
+        limit = {} if given.minutes is None else {"minutes": given.minutes}
+        arguments = [f"--{name}={value}" for name, value in (asked | limit).items()]
         command = [sys.executable, "-m", __spec__.name, "--child", *arguments]
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         yield {**asked, **json.loads(output.splitlines()[-1])}
 
 
 SHOWN = ("groups", "observations", "chains", "kernel", "tune", "draws")
+PHASES = ("compile", "warmup", "sampling")
 
 
 def main() -> None:
@@ -127,6 +160,7 @@ def main() -> None:
     parser.add_argument("--kernel", default="mala")
     parser.add_argument("--tune", type=int, default=20)
     parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--minutes", type=float, help="end then, with the draws that there are")
     parser.add_argument("--backends", nargs="+", default=["numba", "jax"])
     parser.add_argument("--name", default="two_million", help="of the file with the rows")
     parser.add_argument("--backend", help="used by the benchmark itself")
