@@ -117,11 +117,19 @@ class Metric(_Whitening):
             return solve_triangular(self.factor, dlogp.T, trans=1, lower=True).T
         return self._along_vectors(dlogp, self._inverse_weights) / self.factor
 
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether each coordinate is scaled by itself, so that nothing depends on the others: that
+        is how a ``low_rank`` metric begins, and often stays.
+        """
+        return self.kind == "diag" or (self.kind == "low_rank" and self.vectors.shape[1] == 0)
+
+    def of_columns(self, which: slice | np.ndarray) -> "Metric":
+        """That of some coordinates, of an elementwise one."""
+        return Metric(self.mu[which], self.factor[which])
+
     def _along_vectors(self, rows: np.ndarray, weights: Any) -> np.ndarray:
-        # As a low-rank metric begins, and often stays.
-        if self.vectors is not None and self.vectors.shape[1] == 0:
-            return rows
-        return super()._along_vectors(rows, weights)
+        return rows if self.is_elementwise else super()._along_vectors(rows, weights)
 
     @property
     def scales(self) -> np.ndarray:

@@ -111,8 +111,12 @@ class SolvedStretch:
 
     def _to_x(self, z: np.ndarray) -> np.ndarray:
         """States (n, D), to the last bit as among any others."""
-        batch = min(_BATCH, affordable_rows(z.shape[1]))
-        [x] = in_batches(lambda rows: [self.tuning.metric.to_x(rows)], z, batch)
+        metric = self.tuning.metric
+        if metric.is_elementwise:
+            x = metric.to_x(z)
+        else:
+            batch = min(_BATCH, affordable_rows(z.shape[1]))
+            [x] = in_batches(lambda rows: [metric.to_x(rows)], z, batch)
         return x.astype(z.dtype, copy=False)
 
     @cached_property

@@ -116,11 +116,12 @@ class Tables(NamedTuple):
     def added_up(self, rows: Any) -> Any:
         """Sums of the rows (N, ...) of each group, (G, ...)."""
         sums = [_added_up(rows, table) for table in self.rows]
-        return sums[0] if len(sums) == 1 else pt.join(0, *sums)[_unsigned(self.order)]
+        joined: Any = pt.join(0, *sums)
+        return joined if len(sums) == 1 else joined[_unsigned(self.order)]
 
 
 def _sizes(counts: np.ndarray, width: int) -> list[int]:
-    """Places for each group of each table, ascending, for groups of so many rows of `width` numbers.
+    """Places for each group of each table, ascending; groups have so many rows of `width` numbers.
 
     Of all ways to have tables of groups of neighbouring sizes, the one that takes the least time.
     """

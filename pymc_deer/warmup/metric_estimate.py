@@ -45,10 +45,6 @@ _LARGEST_CHANGE = np.log(1e6)
 _ROUNDING = 100 * np.finfo(float).eps
 """Relative deviation below which numbers are the same."""
 
-_COLUMNS = 2**14
-"""Coordinates to sum up at a time, where each is apart from the others: what lies between stays in
-a core's cache, and takes no fresh memory, whose pages cost more than the sums."""
-
 _SMALLEST_COMMON = 1e-3
 """Smallest of the scales below, relative to the largest, with which a geometric mean, of matrices
 that hold their squares, is computed in double precision."""
@@ -83,6 +79,21 @@ class Moments:
     z_scatter: np.ndarray
     g_means: np.ndarray
     g_scatter: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Sequence["Moments"]) -> "Moments":
+        """Those of all columns, from those of some and the next ones; not for a dense metric."""
+        names = ("z_means", "z_scatter", "g_means", "g_scatter")
+        arrays = ([getattr(part, name) for part in parts] for name in names)
+        return cls(parts[0].count, *(np.concatenate(of_parts, axis=-1) for of_parts in arrays))
+
+    def of_columns(self, which: slice) -> "Moments":
+        """Those of some columns; of all of them for a dense metric."""
+        return Moments(
+            self.count,
+            *(self.z_means[..., which], self.z_scatter[..., which]),
+            *(self.g_means[..., which], self.g_scatter[..., which]),
+        )
 
     @classmethod
     def of(cls, z: np.ndarray, dlogp: np.ndarray, kind: MetricKind) -> "Moments":
@@ -311,11 +322,6 @@ def _shrunk_correlation(scatter: np.ndarray, moved: np.ndarray, trust: float) ->
 def _means_and_scatter(rows: np.ndarray, kind: MetricKind) -> tuple[np.ndarray, np.ndarray]:
     """Means of rows (C, n, D), (C, D), and second moments about them, summed over all rows."""
     _, n, size = rows.shape
-    if kind != "dense" and size > _COLUMNS:
-        firsts = range(0, size, _COLUMNS)
-        parts = [_means_and_scatter(rows[..., i : i + _COLUMNS], kind) for i in firsts]
-        means, scatters = zip(*parts, strict=True)
-        return np.concatenate(means, axis=1), np.concatenate(scatters)
     rows = rows.astype(float, copy=False)
     # What mean and sum do, less what they ask first: for few rows that takes longer.
     means = np.add.reduce(rows, axis=1) / n

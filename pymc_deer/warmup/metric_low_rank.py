@@ -8,6 +8,7 @@ are kept (Seyboldt, Carlson and Carpenter 2026, arXiv:2603.18845; nutpie's low-r
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
@@ -32,6 +33,9 @@ _MAX_ROWS = 1024
 
 _BLOCKS = 4
 """Of a window, that belong to one half and the other by turns."""
+
+_LONG = 2**14
+"""Numbers of a draw from which each is kept by itself, so that none is copied if others go."""
 
 _SAME = 1e-10
 """Squared length of what a direction has that others have not, from which it is another one."""
@@ -63,26 +67,38 @@ class Sample:
     stride: int = 1
 
     def extended(
-        self, draws: np.ndarray, dlogp: np.ndarray, before: int, first_chain: int = 0
+        self,
+        draws: np.ndarray,
+        dlogp: np.ndarray,
+        before: int,
+        first_chain: int = 0,
+        metric: Metric | None = None,
     ) -> "Sample":
         """With the rows that follow, both (C, n, D), of chains from the given one on.
 
-        Each of these has `before` rows before in the window.
+        Each of these has `before` rows before in the window. With a metric, an elementwise one,
+        they are whitened by it: those that are taken are brought to x.
         """
         n_chains, n, size = draws.shape
         numbers = first_chain + np.arange(n_chains)
         turns = before + np.arange(n) + numbers[:, None]
         taken = turns % self.stride == 0
         chains = np.broadcast_to(numbers[:, None], turns.shape)
-        part = _rows((draws, dlogp, chains, turns), taken)
-        sample = Sample((*self.parts, part), self.stride)
+        arrays, places = (draws, dlogp, chains, turns), [taken]
+        if size >= _LONG:
+            rows = np.argwhere(taken).tolist()
+            places = [(chain, slice(row, row + 1)) for chain, row in rows]
+        parts = [_rows(arrays, place, metric) for place in places]
+        sample = Sample((*self.parts, *parts), self.stride)
         while sum(len(chains) for _, _, chains, _ in sample.parts) > _limit(size):
             sample = sample._every_other()
         return sample
 
     def _every_other(self) -> "Sample":
         stride = 2 * self.stride
-        return Sample(tuple(_rows(part, part[-1] % stride == 0) for part in self.parts), stride)
+        kept = [(part, part[-1] % stride == 0) for part in self.parts]
+        parts = (part if all_.all() else _rows(part, all_) for part, all_ in kept if all_.any())
+        return Sample(tuple(parts), stride)
 
     @property
     def together(self) -> Part:
@@ -96,10 +112,12 @@ class Sample:
         return replace(self, parts=tuple(parts))
 
 
-def _rows(arrays: Part, taken: np.ndarray) -> Part:
-    """These rows alone, as copies: a view of them would hold the memory of all."""
-    draws, dlogp, chains, turns = arrays
-    return draws[taken], dlogp[taken], chains[taken], turns[taken]
+def _rows(arrays: Part, taken: Any, metric: Metric | None = None) -> Part:
+    """These rows alone, in x, as copies: a view of them would hold the memory of all."""
+    draws, dlogp, chains, turns = (array[taken] for array in arrays)
+    if metric is None:
+        return draws.copy(), dlogp.copy(), chains.copy(), turns.copy()
+    return metric.to_x(draws), metric.dlogp_to_x(dlogp), chains.copy(), turns.copy()
 
 
 def _limit(size: int) -> int:

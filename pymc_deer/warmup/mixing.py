@@ -16,11 +16,7 @@ windows, rarely more, and at most tens in the last ones."""
 
 
 def watched(rows: np.ndarray) -> np.ndarray:
-    """The coordinates by which chains are judged, of rows (..., D): all, or as many as are
-    affordable.
-
-    Half of these are the first ones, as a model has its parents before their children; the others
-    are evenly spaced.
+    """The coordinates by which chains are judged, of rows (..., D).
 
     Examples
     --------
@@ -28,12 +24,20 @@ def watched(rows: np.ndarray) -> np.ndarray:
     >>> watched(np.arange(2_000_000))[[0, 1, 1999, 2000, -1]].tolist()
     [0, 1, 1999, 2000, 1999999]
     """
-    size = rows.shape[-1]
+    return rows[..., columns_watched(rows.shape[-1])]
+
+
+def columns_watched(size: int) -> slice | np.ndarray:
+    """Which these are of D: all, or as many as are affordable.
+
+    Half of these are the first ones, as a model has its parents before their children; the others
+    are evenly spaced.
+    """
     if size <= _MOST_WATCHED:
-        return rows
+        return slice(None)
     half = _MOST_WATCHED // 2
     spaced = np.linspace(half, size - 1, half).round().astype(int)
-    return rows[..., np.concatenate([np.arange(half), spaced])]
+    return np.concatenate([np.arange(half), spaced])
 
 
 def are_apart(means: np.ndarray) -> bool:

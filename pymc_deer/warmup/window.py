@@ -3,20 +3,31 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
 from pymc_deer.acceptance import count_unstable
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
-from pymc_deer.metric import Metric
+from pymc_deer.metric import Metric, MetricKind
 from pymc_deer.warmup.metric_estimate import Moments, estimate_metric, merged
 from pymc_deer.warmup.metric_low_rank import Sample, estimate_low_rank
-from pymc_deer.warmup.mixing import are_apart, autocorrelation_time, largest_of_noisy, watched
+from pymc_deer.warmup.mixing import (
+    are_apart,
+    autocorrelation_time,
+    columns_watched,
+    largest_of_noisy,
+    watched,
+)
 from pymc_deer.warmup.path_statistics import PathStatistics
 
 _TOGETHER = 2**19
 """Numbers in the states of all chains up to which they are summed up in one piece, as a copy."""
+
+_COLUMNS = 2**14
+"""Coordinates to sum up at a time, where each is apart from the others: what lies between stays in
+a core's cache, and takes no fresh memory, whose pages cost more than the sums."""
 
 
 @dataclass(frozen=True)
@@ -66,22 +77,18 @@ class WarmupWindow:
 
         Of every `batch` states of a chain there is a mean.
         """
-        parts, sample, rows, n_chains = [], self.sample, [], 0
+        sample, n_chains = self.sample, 0
         before = self.n_seen // len(trajectories)
         n_unstable = self.n_unstable + sum(count_unstable(t.log_alpha) for t in trajectories)
-        for draws, dlogp in _pieces(trajectories):
+        pieces, rows = [_Piece.of(metric, *piece) for piece in _pieces(trajectories)], []
+        for piece in pieces:
             if metric.kind == "low_rank":
-                draws, dlogp = metric.to_x(draws), metric.dlogp_to_x(dlogp)
-                sample = (sample or Sample()).extended(draws, dlogp, before, n_chains)
-            parts.append(Moments.of(draws, dlogp, metric.kind))
-            rows.append(watched(draws))
+                sample = (sample or Sample()).extended(*piece[:2], before, n_chains, piece.metric)
+            draws, _ = piece.of_columns(columns_watched(piece.draws.shape[-1]))
+            rows.append(draws)
             n_chains += len(draws)
-        moments, halves = reduce(Moments.beside, parts), list(self.halves)
-        half = self.n_stretches % 2 if metric.kind == "dense" else 0
-        if half < len(halves):
-            halves[half] = halves[half].merged(moments)
-        else:
-            halves.append(moments)
+        halves, half = list(self.halves), self.n_stretches % 2 if metric.kind == "dense" else 0
+        halves[half : half + 1] = [_moments(pieces, metric.kind, halves[half : half + 1])]
         states = rows[0] if len(rows) == 1 else np.concatenate(rows)
         seen = duplicate(self, halves=tuple(halves), sample=sample, n_unstable=n_unstable)
         while states.shape[1]:
@@ -168,6 +175,52 @@ class WarmupWindow:
             return found and (*found, 0.0)
         n_batches, n_chains, size = self._of_chains.shape
         return (*found, slow / largest_of_noisy((n_batches - 1) * n_chains, size))
+
+
+class _Piece(NamedTuple):
+    """Draws and gradients of some chains, (C, n, D).
+
+    Attributes
+    ----------
+    metric
+        What takes each coordinate to where the window's metric is estimated; None where they are
+        there.
+    """
+
+    draws: np.ndarray
+    dlogp: np.ndarray
+    metric: Metric | None
+
+    @classmethod
+    def of(cls, metric: Metric, draws: np.ndarray, dlogp: np.ndarray) -> "_Piece":
+        """Draws and gradients as they were solved with this metric."""
+        if metric.kind != "low_rank":
+            return cls(draws, dlogp, None)
+        if metric.is_elementwise:
+            return cls(draws, dlogp, metric)
+        return cls(metric.to_x(draws), metric.dlogp_to_x(dlogp), None)
+
+    def of_columns(self, which: slice | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of some coordinates, where the metric is estimated."""
+        draws, dlogp = self.draws[..., which], self.dlogp[..., which]
+        if self.metric is None:
+            return draws, dlogp
+        metric = self.metric.of_columns(which)
+        return metric.to_x(draws), metric.dlogp_to_x(dlogp)
+
+
+def _moments(pieces: Sequence[_Piece], kind: MetricKind, before: Sequence[Moments]) -> Moments:
+    """Of all chains, together with what was seen before, if anything was."""
+
+    def of_columns(which: slice) -> Moments:
+        parts = (Moments.of(*piece.of_columns(which), kind) for piece in pieces)
+        moments = [seen.of_columns(which) for seen in before]
+        return merged([*moments, reduce(Moments.beside, parts)])
+
+    size = pieces[0].draws.shape[-1]
+    if kind == "dense" or size <= _COLUMNS:
+        return of_columns(slice(None))
+    return Moments.joined([of_columns(slice(i, i + _COLUMNS)) for i in range(0, size, _COLUMNS)])
 
 
 def _pieces(trajectories: Sequence[Trajectory]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -81,7 +81,6 @@ def child(given: argparse.Namespace) -> None:
                 var_names=HYPERPARAMETERS,
                 random_seed=20_251_121,
                 progressbar=False,
-                discard_tuned_samples=False,
                 compute_convergence_checks=False,
             )
     seconds = time.perf_counter() - data
@@ -102,7 +101,6 @@ def child(given: argparse.Namespace) -> None:
         **{f"seconds_{k}": round(v, 1) for k, v in zip(PHASES, phases, strict=True)},
         # A chain that stood still has no R-hat.
         "seconds_to_converge": round(converged, 1) if np.isfinite(converged) else None,
-        "gradients_warmup": int(idata["warmup_sample_stats"]["n_steps"].sum()),
         "gradients_sampling": gradients,
         "steps_per_draw": attrs["deer_steps_per_draw"],
         "n_leapfrog": attrs["deer_n_leapfrog"],

@@ -219,20 +219,6 @@ def test_merged_moments_are_those_of_both_samples(kind: MetricKind) -> None:
         assert_allclose(getattr(together, name), getattr(whole, name), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("kind", ["diag", "dense"])
-def test_moments_do_not_depend_on_how_many_coordinates_are_taken_at_a_time(
-    kind: MetricKind, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    z, g = np.random.default_rng(4).normal(3.0, 2.0, (2, 4, 30, SIZE)).astype(dtype)
-    whole = Moments.of(z, g, kind)
-    monkeypatch.setattr("pymc_deer.warmup.metric_estimate._COLUMNS", 2)
-    parts = Moments.of(z, g, kind)
-    assert parts.count == whole.count
-    for name in ("z_means", "z_scatter", "g_means", "g_scatter"):
-        assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-14, strict=True)
-
-
 @pytest.mark.parametrize("kind", ["diag", "dense"])
 def test_variances_are_those_of_the_sample(kind: MetricKind) -> None:
     rng = np.random.default_rng(3)

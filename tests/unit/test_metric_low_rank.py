@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import pymc_deer.warmup.metric_low_rank
 from pymc_deer.metric import Metric, identity_metric
 from pymc_deer.warmup.metric_estimate import Moments
 from pymc_deer.warmup.metric_low_rank import MAX_RANK, Sample, _orthonormal, estimate_low_rank
@@ -119,8 +120,12 @@ def test_the_distance_between_modes_is_no_direction() -> None:
     assert_allclose(apart.factor, together.factor, rtol=1e-6)
 
 
-def test_sample_holds_no_more_memory_than_its_rows() -> None:
+@pytest.mark.parametrize("kept_by_themselves", [False, True])
+def test_sample_holds_no_more_memory_than_its_rows(
+    kept_by_themselves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A row that is a view of the stretch it is from would hold all of that."""
+    monkeypatch.setattr(pymc_deer.warmup.metric_low_rank, "_LONG", 1 if kept_by_themselves else 999)
     sample, stretch = Sample(), np.ones((2, 4, SIZE))
     for i in range(1200):
         sample = sample.extended(stretch, stretch, 4 * i)
@@ -143,8 +148,12 @@ def test_basis_is_orthonormal_and_spans_what_is_not_nearly_the_same() -> None:
         assert_allclose(basis @ (basis.T @ expected), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("kept_by_themselves", [False, True])
 @pytest.mark.parametrize("n_chains", [1, 3, 4, 700])
-def test_sample_is_evenly_spaced_however_it_is_fed(n_chains: int) -> None:
+def test_sample_is_evenly_spaced_however_it_is_fed(
+    n_chains: int, kept_by_themselves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pymc_deer.warmup.metric_low_rank, "_LONG", 1 if kept_by_themselves else 999)
     n = 10_000 if n_chains < 10 else 100
     rows = np.arange(n) + 1e5 * np.arange(n_chains)[:, None]
     found = []

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 import pymc_deer.warmup.window
 from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.metric import KINDS, MetricKind, identity_metric
+from pymc_deer.metric import KINDS, Metric, MetricKind, identity_metric, scaled_metric
 from pymc_deer.warmup.metric_estimate import Moments, merged
 from pymc_deer.warmup.mixing import autocorrelation_time
 from pymc_deer.warmup.window import WarmupWindow
@@ -95,6 +95,52 @@ def test_cutting_a_stretch_of_several_chains_changes_no_metric(kind: MetricKind)
     for other in found[1:]:
         for ours, theirs in zip(found[0].arrays, other.arrays, strict=True):
             assert_allclose(np.abs(ours), np.abs(theirs), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_moments_do_not_depend_on_how_many_coordinates_are_taken_at_a_time(
+    kind: MetricKind, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(4)
+    z, dlogp = rng.normal(3.0, 2.0, (2, 4, 30, SIZE)).astype(dtype)
+    metric, found = scaled_metric(kind, np.array([1.0, -2.0, 0.5]), np.array([0.1, 3.0, 1.0])), []
+    for columns in (SIZE, 2):
+        monkeypatch.setattr(pymc_deer.warmup.window, "_COLUMNS", columns)
+        window = WarmupWindow()
+        for rows in zip(np.split(z, 3, axis=1), np.split(dlogp, 3, axis=1), strict=True):
+            window = window.extended(list(map(trajectory, *rows)), metric, 10)
+        found.append(window.halves)
+    for whole, parts in zip(*found, strict=True):
+        assert parts.count == whole.count == 120
+        for name in ("z_means", "z_scatter", "g_means", "g_scatter"):
+            assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-14, strict=True)
+
+
+def test_low_rank_metrics_are_learnt_in_x_from_those_with_and_without_directions() -> None:
+    """Only the latter are applied to each coordinate by itself, as it is looked at."""
+    rng = np.random.default_rng(5)
+    z, dlogp = rng.normal(size=(2, 3, 40, SIZE))
+    mu, scales = np.array([1.0, -2.0, 0.5]), np.array([0.1, 3.0, 1.0])
+    without = scaled_metric("low_rank", mu, scales)
+    # Directions that change nothing.
+    with_some = Metric(mu, scales, np.eye(SIZE)[:, :2], np.zeros(2))
+    assert without.is_elementwise
+    assert not with_some.is_elementwise
+    windows = [
+        WarmupWindow().extended(list(map(trajectory, z, dlogp)), metric, 10)
+        for metric in (without, with_some)
+    ]
+    one, other = (window.halves[0] for window in windows)
+    assert_allclose(one.z_mean, (z * scales + mu).mean(axis=(0, 1)), rtol=1e-12)
+    assert_allclose(one.g_variance, (dlogp / scales).var(axis=1).mean(axis=0), rtol=1e-12)
+    for name, value in vars(one).items():
+        assert_allclose(getattr(other, name), value, rtol=1e-12)
+    samples = [window.sample.together for window in windows if window.sample]
+    for found, expected in zip(*samples, strict=True):
+        assert_allclose(found, expected, rtol=1e-12)
+    assert_allclose(samples[0][0][:40], z[0] * scales + mu, rtol=1e-12)
+    assert_allclose(windows[0].means, windows[1].means, rtol=1e-12)
 
 
 def test_transitions_that_diverge_are_counted_in_all_stretches_of_all_chains() -> None:
