@@ -96,8 +96,11 @@ class Sample:
 
     def _every_other(self) -> "Sample":
         stride = 2 * self.stride
-        kept = [(part, part[-1] % stride == 0) for part in self.parts]
-        parts = (part if all_.all() else _rows(part, all_) for part, all_ in kept if all_.any())
+        parts = []
+        for part in self.parts:
+            taken = part[-1] % stride == 0
+            if taken.any():
+                parts.append(part if taken.all() else _rows(part, taken))
         return Sample(tuple(parts), stride)
 
     @property

@@ -183,8 +183,8 @@ class _Piece(NamedTuple):
     Attributes
     ----------
     metric
-        What takes each coordinate to where the window's metric is estimated; None where they are
-        there.
+        What takes each coordinate of many to where the window's metric is estimated; None where
+        they are there.
     """
 
     draws: np.ndarray
@@ -196,7 +196,7 @@ class _Piece(NamedTuple):
         """Draws and gradients as they were solved with this metric."""
         if metric.kind != "low_rank":
             return cls(draws, dlogp, None)
-        if metric.is_elementwise:
+        if metric.is_elementwise and draws.shape[-1] > _COLUMNS:
             return cls(draws, dlogp, metric)
         return cls(metric.to_x(draws), metric.dlogp_to_x(dlogp), None)
 

@@ -47,8 +47,13 @@ _REPEATS, _LONGEST, _LETTERS = 4, 4, 28
 _STEPS, _SWEEPS = 64, 8
 
 
-TWO_MILLION = "two_million"
-"""The model of ``two_million.py``."""
+def two_million() -> pm.Model:
+    """That of ``two_million.py``, in its full size."""
+    model, _ = hierarchical_logistic(100_000, 1_000_000)
+    return model
+
+
+MODELS = {name: case.build for name, case in CASES.items()} | {"two_million": two_million}
 
 
 @dataclass(frozen=True)
@@ -71,19 +76,13 @@ LOOPS = (
     Loop("horseshoe", "hmc", 4, 1, 10),
     Loop("horseshoe", "hmc", 4, 4096, 10),
     Loop("hierarchical_100k", "hmc", 4, 1, 20),
-    Loop(TWO_MILLION, "hmc", 2, 1, 32),
+    Loop("two_million", "hmc", 2, 1, 32),
 )
-
-
-def two_million() -> pm.Model:
-    """In its full size."""
-    model, _ = hierarchical_logistic(100_000, 1_000_000)
-    return model
 
 
 def prepared(loop: Loop) -> tuple[Callable[[], object], int]:
     """What runs it, and how many steps or sweeps that is."""
-    model = two_million() if loop.model == TWO_MILLION else CASES[loop.model].build()
+    model = MODELS[loop.model]()
     density = build_density(model)
     params = density.param_values(model.initial_point())
     kind: MetricKind = "dense" if density.size <= DENSE_UP_TO else "low_rank"

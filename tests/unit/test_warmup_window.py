@@ -117,8 +117,12 @@ def test_moments_do_not_depend_on_how_many_coordinates_are_taken_at_a_time(
             assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-14, strict=True)
 
 
-def test_low_rank_metrics_are_learnt_in_x_from_those_with_and_without_directions() -> None:
-    """Only the latter are applied to each coordinate by itself, as it is looked at."""
+@pytest.mark.parametrize("columns", [1, SIZE])
+def test_low_rank_metrics_are_learnt_in_x_from_those_with_and_without_directions(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the latter, in many dimensions, are applied to each coordinate as it is looked at."""
+    monkeypatch.setattr(pymc_deer.warmup.window, "_COLUMNS", columns)
     rng = np.random.default_rng(5)
     z, dlogp = rng.normal(size=(2, 3, 40, SIZE))
     mu, scales = np.array([1.0, -2.0, 0.5]), np.array([0.1, 3.0, 1.0])
