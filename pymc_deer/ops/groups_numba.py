@@ -27,8 +27,8 @@ def group_sums(rows, {indices}):
     return sums
 """
 
-_VERSION = "1"
-"""Of what is compiled besides the source, in its name on disk."""
+_INNER = "counted from first"
+"""The name on disk of what is called besides."""
 
 
 @numba_njit
@@ -52,13 +52,13 @@ def _counted_from_first(index: Any, n_groups: Any) -> Any:
 def numba_funcify_group_values(op: GroupValues, node: Apply, **kwargs: object):
     lengths = [f"values.shape[{axis}]" for axis in range(len(node.inputs) - 1)]
     source = _VALUES.format(**_parts(lengths))
-    return from_source("group_values", source, _counted_from_first, _VERSION)
+    return from_source("group_values", source, _counted_from_first, _INNER)
 
 
 @register_funcify_and_cache_key(GroupSums)
 def numba_funcify_group_sums(op: GroupSums, node: Apply, **kwargs: object):
     source = _SUMS.format(shape=op.shape, **_parts([str(n) for n in op.shape]))
-    return from_source("group_sums", source, _counted_from_first, _VERSION)
+    return from_source("group_sums", source, _counted_from_first, _INNER)
 
 
 def _parts(lengths: list[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pytensor.link.numba.dispatch.basic import (
 )
 
 from pymc_deer.ops.matmul import MatrixProduct
+from pymc_deer.ops.numba_source import CODE_VERSION
 
 
 @register_funcify_default_op_cache_key(MatrixProduct)
@@ -31,4 +32,4 @@ def numba_funcify_matrix_product(op: MatrixProduct, node: object = None, **kwarg
             return np.zeros((x.shape[x_rows], y.shape[y_columns]), x.dtype)
         return np.dot(read_x(x), read_y(y))
 
-    return matrix_product, 2
+    return matrix_product, CODE_VERSION

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from importlib.metadata import version
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,22 @@ from pytensor import config
 from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-_OURS = f"{__name__} {version('pymc-deer')}"
+
+def _version_of_code() -> int:
+    """Of all that Numba compiles of this folder: another number wherever anything in it differs."""
+    folder = files(__package__ or "")
+    sources = sorted((file.name, file) for file in folder.iterdir() if file.name.endswith(".py"))
+    text = b"".join(file.read_bytes() for _, file in sources)
+    return int.from_bytes(sha256(text).digest()[:8])
+
+
+CODE_VERSION = _version_of_code()
+"""A part of every key: under one of its own, Numba runs what other code has left on disk."""
 
 
 def key_of(*parts: str) -> str:
-    """On disk, of what these parts make, by this version of the package.
-
-    What another one has left there may name modules that are gone.
-    """
-    return sha256(" ".join([_OURS, *parts]).encode()).hexdigest()
+    """On disk, of what these parts make, by the code as it is."""
+    return sha256(" ".join([__name__, str(CODE_VERSION), *parts]).encode()).hexdigest()
 
 
 def compiled_source(source: str, name: str, **names: Any) -> Callable[..., Any]:

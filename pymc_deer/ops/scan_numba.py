@@ -6,12 +6,13 @@ from pytensor.link.numba.dispatch.basic import (
     register_funcify_default_op_cache_key,
 )
 
+from pymc_deer.ops.numba_source import CODE_VERSION
 from pymc_deer.ops.scan import ChainScan, RunningSum, chain_states
 
 
 @register_funcify_default_op_cache_key(ChainScan)
 def numba_funcify_chain_scan(op: ChainScan, node: object = None, **kwargs: object):
-    return numba_njit(chain_states), 1
+    return numba_njit(chain_states), CODE_VERSION
 
 
 @register_funcify_default_op_cache_key(RunningSum)
@@ -25,4 +26,4 @@ def numba_funcify_running_sum(op: RunningSum, node: object = None, **kwargs: obj
                 sums[t, d] = total[d]
         return sums
 
-    return running_sum, 1
+    return running_sum, CODE_VERSION

@@ -26,9 +26,6 @@ from pymc_deer.ops.vector_math import CALLED, VECTOR_OPS
 
 _LIBRARY = "libmvec.so.1"
 
-_VERSION = 1
-"""Of what is compiled, in its name on disk."""
-
 _BYTES = {"b": 16, "d": 32, "e": 64}
 _FEATURES = {"b": "+sse2", "d": "+avx2", "e": "+avx512f"}
 """Vectors that variants take, and what a processor must have, by their letters in names."""
@@ -135,7 +132,7 @@ _COMPOSED: dict[type[ScalarOp], Callable[..., Any]] = {Sigmoid: _sigmoid, Softpl
 
 def _register(op: type[ScalarOp], ours: type[ScalarOp]) -> None:
     function = _COMPOSED.get(op) or _COMPILED[CALLED[op][0]]
-    key = key_of(str(ours), str(_VERSION))
+    key = key_of(str(ours))
 
     @register_funcify_and_cache_key(ours)
     def numba_funcify_vector_op(_: ScalarOp, node: object = None, **kwargs: object) -> Any:
