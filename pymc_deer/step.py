@@ -30,7 +30,7 @@ from pymc_deer.options import BackendName, Options, refuse_seed
 from pymc_deer.start import find_start
 from pymc_deer.stats import STATS_DTYPES_SHAPES
 from pymc_deer.status import OptionError
-from pymc_deer.variables import continuous_variables
+from pymc_deer.variables import continuous_variables, given_model
 
 # A child of PyMC's logger: shown, and silenced, as PyMC's own messages are.
 _log = logging.getLogger("pymc.deer")
@@ -83,6 +83,11 @@ class DeerStep(BlockedStep):
     _foreseen = UNKNOWN
     """What is known of the run: PyMC tells a step method neither its chains nor its draws."""
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        # PyMC asks the model for its variables before a step can look at it.
+        given_model(kwargs.get("model"), cls.__name__)
+        return super().__new__(cls, *args, **kwargs)
+
     def __init__(
         self,
         vars: Any,
@@ -121,6 +126,11 @@ class DeerStep(BlockedStep):
     def density(self) -> Density:
         """The log-density of this step's variables."""
         return build_density(self.model, self.vars, self.options.hvp)
+
+    @cached_property
+    def _metric_factor(self) -> np.ndarray | None:
+        """That of the user's metric, one for all chains; None if it is adapted."""
+        return self.options.metric_factor(self.density.size)
 
     @cached_property
     def _prepared(self) -> Prepared:
@@ -196,7 +206,8 @@ class DeerStep(BlockedStep):
 
     def new_record(self, rng: np.random.Generator, tune: int, draws: int) -> ChainRecord:
         """A chain that has not begun, with random streams of its own."""
-        warmup = new_warmup(self.options, self.density, tune, self.calibration.curvature)
+        curvature, factor = self.calibration.curvature, self._metric_factor
+        warmup = new_warmup(self.options, self.density, tune, curvature, factor)
         nowhere = np.full(self.density.size, np.nan, self.density.dtype)
         return ChainRecord(nowhere, Streams.spawn(rng), warmup, tune, draws)
 

@@ -124,4 +124,12 @@ class Ensemble:
 
     def warnings(self) -> list[str]:
         """What the user should know of each chain; each thing once."""
-        return [message for chain in self.chains if (message := chain.warning())]
+        messages = []
+        for chain in self.chains:
+            if message := chain.warning():
+                messages.append(message)
+            if chain.record.warned:
+                # All chains have windows of one width.
+                for record in self.records:
+                    record.warned = True
+        return messages

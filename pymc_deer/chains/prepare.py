@@ -78,13 +78,15 @@ def _dense_is_cheap(options: Options, density: Density) -> bool:
     return density.size <= _SMALL or density.size**2 <= density.n_numbers
 
 
-def new_warmup(options: Options, density: Density, n_tune: int, curvature: float) -> Warmup:
-    """Adaptation of a chain that has not begun."""
+def new_warmup(
+    options: Options, density: Density, n_tune: int, curvature: float, factor: np.ndarray | None
+) -> Warmup:
+    """Adaptation of a chain that has not begun, with the user's metric as a factor, if any."""
     return start_warmup(
         density.size,
         n_tune,
         kind=metric_kind(options, density),
-        factor=options.metric_factor(density.size),
+        factor=factor,
         step_size=options.step_size,
         target=options.target,
         curvature=curvature,
@@ -200,9 +202,10 @@ def warmed_up(options: Options, solver: Solver, model: Model, point: Point) -> P
     params = solver.density.param_values(point)
     start = find_start(model, solver, point, point, params, np.random.default_rng(0))
     curvature = options.curvature or DEFAULT_CURVATURE
-    return run_pilot(
-        solver, start, new_warmup(options, solver.density, PILOT_DRAWS, curvature), params
-    )
+    density = solver.density
+    factor = options.metric_factor(density.size)
+    warmup = new_warmup(options, density, PILOT_DRAWS, curvature, factor)
+    return run_pilot(solver, start, warmup, params)
 
 
 def _measured(

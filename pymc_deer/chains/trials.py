@@ -41,6 +41,7 @@ _CURVATURES: dict[Rule, tuple[float, ...]] = {
     "preconditioned": (1.0, 1.25, 1.5, 2.0, 3.0),
     "secant": (1.0, 1.5),
     "stochastic": (1.0, 1.5, 2.0),
+    "exact": (1.0, 1.5),
 }
 
 _MEMORY_SHARE = 0.25

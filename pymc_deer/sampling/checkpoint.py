@@ -31,7 +31,7 @@ from pymc_deer.warmup.window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 10
+_FORMAT = 11
 """To be raised when what is stored changes its meaning or its fields."""
 
 

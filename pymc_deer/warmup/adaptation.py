@@ -254,8 +254,9 @@ class Warmup:
             changed = self.adapts_metric and self.stretch.ends_window
             changed = changed or learned.target != self.target
             was = self.tuning
-            standardized = was.standardized or learned.metric is not was.metric
-            self.tuning = duplicate(was, metric=learned.metric, standardized=standardized)
+            if self.adapts_metric:
+                standardized = was.standardized or learned.metric is not was.metric
+                self.tuning = duplicate(was, metric=learned.metric, standardized=standardized)
             self.target, self.batch_time = learned.target, learned.batch_time
             if changed and self.dual_averaging is not None:
                 self.begin_at(self.dual_averaging.average)

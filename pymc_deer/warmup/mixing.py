@@ -90,9 +90,12 @@ def largest_of_noisy(free: int, size: int) -> float:
 class BatchMeans:
     """Sums of 20 to 40 successive batches of rows, however many rows come.
 
-    When there are 40 batches, neighbours are joined. Of each row the coordinates that are watched.
+    When there are 40 batches, neighbours are joined. Of each row the coordinates that are watched,
+    less those of the first one: sums of squares about 0 would be all rounding where a mean is 1e8
+    standard deviations.
     """
 
+    origin: np.ndarray | None = None
     length: int = 1
     count: int = 0
     sums: list[np.ndarray] = field(default_factory=list)
@@ -105,6 +108,9 @@ class BatchMeans:
     def add(self, rows: np.ndarray) -> None:
         """Take in the next rows, shape (n, D)."""
         rows = watched(rows).astype(float)
+        if self.origin is None:
+            self.origin = rows[0].copy()
+        rows -= self.origin
         self.squares = self.squares + (rows**2).sum(axis=0)
         while len(rows):
             # As many as there is room for in batches of this length.

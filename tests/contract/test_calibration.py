@@ -150,6 +150,25 @@ def test_windows_that_do_not_converge_are_narrowed_and_said_so(
         assert_allclose(ours.to_numpy(), theirs.to_numpy(), rtol=1e-3, atol=1e-3)
 
 
+def test_chains_of_one_batch_say_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    options: dict[str, Any] = {"window": 64, "max_sweeps": 2, "curvature": 1.5}
+    fixed = {"step_size": 0.5, "steps_per_draw": 2, "metric": np.ones(10), "tune": 0}
+    with caplog.at_level(logging.WARNING):
+        pymc_deer.sample(
+            200,
+            **(options | fixed),
+            kernel="mala",
+            chains=3,
+            jacobian="preconditioned",
+            backend="jax",
+            model=eight_schools(),
+            random_seed=1,
+            progressbar=False,
+        )
+    told = [r.message for r in caplog.records if "more sweeps than they are allowed" in r.message]
+    assert len(told) == 1
+
+
 def test_warm_up_is_narrowed_silently_and_starts_again_with_each_metric(
     starved: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -34,7 +34,7 @@ def begun(solver: Solver, seeds: Sequence[int]) -> list[ChainRecord]:
     params, point = DENSITY.param_values({}), DENSITY.initial_point
     records = []
     for seed in seeds:
-        warmup = new_warmup(HMCOptions.from_arguments({}), DENSITY, 100, 1.5)
+        warmup = new_warmup(HMCOptions.from_arguments({}), DENSITY, 100, 1.5, None)
         streams = Streams.spawn(np.random.default_rng(seed))
         records.append(ChainRecord(np.zeros(DENSITY.size), streams, warmup, 100, 100))
     rngs = [record.streams.start for record in records]

@@ -209,17 +209,21 @@ def test_begin_at_starts_averaging_there() -> None:
 def test_only_a_metric_that_was_learnt_standardizes_draws() -> None:
     rng = np.random.default_rng(0)
     for factor, expected in ((None, True), (np.full(SIZE, 2.0), False)):
-        warmup = new_warmup(factor=factor)
-        warmup.whiten(Metric(np.ones(SIZE), np.ones(SIZE)))
-        seen = [warmup.tuning.standardized]
-        while warmup.draws_to_boundary:
-            n, steps = warmup.draws_to_boundary, warmup.steps_per_draw
-            z = rng.standard_normal((n * steps, SIZE))
-            observe([warmup], [trajectory(z, -z, -0.2)], n)
-            seen.append(warmup.tuning.standardized)
-        assert not seen[0]
-        assert seen[-1] == expected
+        warmups = [new_warmup(factor=factor) for _ in range(3)]
+        for warmup in warmups:
+            warmup.whiten(Metric(np.ones(SIZE), np.ones(SIZE)))
+        metrics = [warmup.tuning.metric for warmup in warmups]
+        seen = [[warmup.tuning.standardized for warmup in warmups]]
+        while warmups[0].draws_to_boundary:
+            n, steps = warmups[0].draws_to_boundary, warmups[0].steps_per_draw
+            zs = rng.standard_normal((len(warmups), n * steps, SIZE))
+            observe(warmups, [trajectory(z, -z, -0.2) for z in zs], n)
+            seen.append([warmup.tuning.standardized for warmup in warmups])
+        assert not any(seen[0])
+        assert seen[-1] == [expected] * len(warmups)
         assert seen == sorted(seen)
+        kept = [w.tuning.metric is m for w, m in zip(warmups, metrics, strict=True)]
+        assert kept == [not expected] * len(warmups)
 
 
 def test_warmup_begins_with_the_metric_found_at_the_start() -> None:

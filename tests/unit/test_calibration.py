@@ -20,7 +20,7 @@ from pymc_deer.chains.calibration import (
     rule_windows_out,
 )
 from pymc_deer.chains.trials import Pilot, Trial, Trials
-from pymc_deer.jacobian import Rule
+from pymc_deer.jacobian import RULES, Rule
 from pymc_deer.metric import identity_metric
 from pymc_deer.noise import draw_normals
 from pymc_deer.status import BackendError
@@ -297,6 +297,15 @@ def test_more_chains_in_a_batch_leave_less_room_for_windows(
     chosen = choose_window(of_chains(n_chains, clock), ("secant",), "gpu")
     assert chosen.window == window
     assert ("of 4 chains in one batch" in chosen.reason) == (n_chains == 4)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_was_asked_for_is_tried(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("pymc_deer.chains.trials.time", clock)
+    chosen = choose_window(of_chains(1, clock), (rule,), "gpu")
+    assert (chosen.window, chosen.jacobian) == (256, rule)
+    assert chosen.curvature >= 1
 
 
 def test_a_run_is_given_no_windows_wider_than_pay_for_its_length(

@@ -34,7 +34,7 @@ def test_batches_cover_the_rows(n: int) -> None:
     assert batches.count == n
     assert len(batches.sums) == -(-n // batches.length) <= 40
     assert n < 40 or len(batches.sums) >= 20
-    assert_allclose(np.sum(batches.sums, axis=0), rows.sum(axis=0))
+    assert_allclose(np.sum(batches.sums, axis=0) + n * batches.origin, rows.sum(axis=0))
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.6, 0.9])
@@ -49,6 +49,15 @@ def test_a_chain_that_hardly_moves() -> None:
     assert fed(autoregressive(0.999, 1000)[:, None]).autocorrelation_time() > 10
     assert fed(np.ones((100, 2))).autocorrelation_time() == 0.0
     assert fed(np.ones((1, 2))).autocorrelation_time() == 0.0
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.999])
+def test_rounding_of_a_large_mean_is_no_slowness_and_hides_none(phi: float) -> None:
+    """Such as that of a date as a number: the deviations have eight digits left."""
+    rows = autoregressive(phi, 1000)[:, None]
+    time = fed(rows).autocorrelation_time()
+    assert (time > 10) == (phi > 0)
+    assert_allclose(fed(2_458_000.1 + 0.01 * rows).autocorrelation_time(), time, rtol=1e-4)
 
 
 def test_the_rounding_of_a_coordinate_that_stood_still_is_no_overflow() -> None:
