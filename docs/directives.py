@@ -26,9 +26,13 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 class ResultsTable(SphinxDirective):
-    """The rows of a file in ``docs/benchmarks``; the argument is its name, without ``.json``."""
+    """The rows of a file in ``docs/benchmarks``; the argument is its name, without ``.json``.
+
+    The content is what is seen in place of the table where pages are read as they are.
+    """
 
     required_arguments = 1
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
         file = HERE / "benchmarks" / f"{self.arguments[0]}.json"

@@ -9,6 +9,7 @@
 
 from importlib.metadata import version
 
+from pymc_deer import examples, plots, store
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
 from pymc_deer.profiling.profile import profile
@@ -22,8 +23,11 @@ __all__ = [
     "DeerMALA",
     "SweepTrace",
     "__version__",
+    "examples",
+    "plots",
     "profile",
     "resume",
     "sample",
+    "store",
     "trace_sweeps",
 ]

@@ -1,4 +1,4 @@
-"""Exactness, checked on the user's own model: DEER against sequential MALA on one tape."""
+"""Exactness of a solver on a density: DEER against sequential MALA on one tape."""
 
 from dataclasses import dataclass, replace
 

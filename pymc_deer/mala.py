@@ -59,8 +59,8 @@ class DeerMALA(DeerStep):
     window
         Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is 1 on a CPU, and on
         a GPU the fastest on a pilot chain, but 1 where the draws of `pymc_deer.sample` are over
-        before windows are compiled; `step.calibration` says why. Where the sweeps of a
-        window run out, the chain goes on with narrower ones, and says so.
+        before windows are compiled, and beside other step methods; `step.calibration` says why.
+        Where the sweeps of a window run out, the chain goes on with narrower ones, and says so.
     steps_per_draw
         MALA transitions for each recorded draw. ``"auto"`` takes 10 in warm-up and then, from the
         autocorrelation seen there, as many as make a draw of the slowest coordinate worth about
@@ -88,7 +88,7 @@ class DeerMALA(DeerStep):
         Seed or generator, used only where `pm.sample` does not give one.
     initial_point
         Accepted for PyMC's sake; chains start where `pm.sample` says, jittered by U(-1, 1) in the
-        variables for which no ``initvals`` were given.
+        variables that stand at the model's default.
     compile_kwargs
         Accepted for PyMC's sake and refused if not empty: choose with `backend`.
     blocked

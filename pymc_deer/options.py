@@ -131,6 +131,13 @@ class Options:
         """
         known = [f.name for f in fields(cls)]
         unknown = sorted(set(arguments) - set(known))
+        for other in OPTIONS.values():
+            if unknown and {*unknown} <= {f.name for f in fields(other)}:
+                raise OptionError(
+                    f"{cls.sampler} has no argument {', '.join(unknown)}, which {other.sampler} "
+                    f"has: write {other.sampler}(...), or kernel={other.kernel!r} in "
+                    "pymc_deer.sample."
+                )
         if unknown:
             raise OptionError(
                 f"{cls.sampler} has no argument {', '.join(unknown)}; it takes "

@@ -42,7 +42,7 @@ def resume(
     ------
     OptionError
         If the state is of another step, or was taken before the first draw or after the last, or
-        `point` is needed or has other variables.
+        `point` is needed or has other variables or shapes.
     """
     methods = step.methods if isinstance(step, CompoundStep) else [step]
     deer = next((method for method in methods if isinstance(method, DeerStep)), None)
@@ -65,6 +65,12 @@ def resume(
     if not isinstance(point, Mapping) or set(point) != set(names):
         expected = f"a dict with the unconstrained values of {', '.join(names)}"
         raise invalid_option("resume", "point", point, expected)
+    layout = deer.density.layout
+    for name, shape in zip(layout.names, layout.shapes, strict=True):
+        if np.shape(point[name]) != shape:
+            raise OptionError(
+                f"resume(point=...): {name} must be of shape {shape}, not {np.shape(point[name])}."
+            )
     # What records it goes by the order.
     point = {name: point[name] for name in names}
     n_tune, n_draws = deer.n_left

@@ -12,6 +12,7 @@ The format is Zarr's version 2, which versions 2 and 3 of the package read and w
 import importlib.util
 import json
 import os
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
@@ -35,16 +36,35 @@ _DIMS = "_ARRAY_DIMENSIONS"
 """Attribute by which xarray knows an array's dimensions."""
 
 
-def require_zarr() -> None:
-    """Refuse to go on without Zarr.
+_INSTALL = "pip install 'zarr>=3.1.3'"
+
+_TORN = re.compile(r"3\.(0\.|1\.[012]\b)")
+"""Versions of Zarr that write into the file of a chunk, of which a kill leaves half."""
+
+
+def _require_zarr() -> None:
+    if importlib.util.find_spec("zarr") is None:
+        raise BackendError(
+            f"sample(store=...), sample(resume=...) and open_store need zarr: {_INSTALL}"
+        )
+
+
+def require_zarr_to_write() -> None:
+    """Refuse to go on without Zarr, or with one that cannot commit draws.
 
     Raises
     ------
     BackendError
         With the command that installs it.
     """
-    if importlib.util.find_spec("zarr") is None:
-        raise BackendError("sample(store=...) and sample(resume=...) need zarr: pip install zarr")
+    _require_zarr()
+    import zarr
+
+    if _TORN.match(zarr.__version__):
+        raise BackendError(
+            f"zarr {zarr.__version__} writes into the files that a store has, so that a process "
+            f"that is killed would leave half of one: {_INSTALL}"
+        )
 
 
 def open_store(path: str | PathLike[str]) -> DataTree:
@@ -76,10 +96,11 @@ def open_store(path: str | PathLike[str]) -> DataTree:
     >>> open_store(place).posterior.sizes["draw"]
     1000
     """
-    require_zarr()
-    if not (Path(path) / _METADATA).exists():
+    _require_zarr()
+    if not isinstance(path, str | PathLike) or not (Path(path) / _METADATA).exists():
+        shown = os.fspath(path) if isinstance(path, PathLike) else path
         expected = "a directory that sample(store=...) has written draws to"
-        raise invalid_option("open_store", "path", os.fspath(path), expected)
+        raise invalid_option("open_store", "path", shown, expected)
     root, arrays = _committed(Path(path))
     return DataTree.from_dict(
         {f"/{group}": _dataset(root[group], made) for group, made in arrays.items()}

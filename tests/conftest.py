@@ -1,8 +1,13 @@
 """What holds for all tests, in this process and in those that they start."""
 
 import os
+import sys
 
 import pytest
+
+# Many tests start a Python of their own, whose imports take three times as long without bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # PyTensor runs the inner graphs of Ops as they are once gcc has compiled each Op in them, seconds
 # apiece. No backend does that: without a compiler Python runs them. A rewrite that fails is an

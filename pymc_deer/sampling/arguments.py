@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import fields
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, get_args
 
 from pymc.model import Model
@@ -41,6 +42,13 @@ INSTEAD = {
     "keep_warning_stat": "warnings are logged, not kept. Leave it out",
 }
 """Arguments of `pm.sample`, or of its steps, that are no arguments here: why, or what to write."""
+
+_INSTEAD_BESIDE_STORE = {
+    "log_likelihood": "Call pm.compute_log_likelihood on what sample returns",
+    "log_prior": "Call pm.compute_log_prior on what sample returns",
+    "save_warmup": "Write discard_tuned_samples=False to keep warm-up",
+}
+"""Arguments of `pm.to_inference_data` that need all draws at once, and what to write instead."""
 
 OWN = (
     *("draws", "kernel", "tune", "chains", "cores", "devices", "model", "random_seed", "initvals"),
@@ -186,12 +194,25 @@ def refuse_beside_store(idata_kwargs: Mapping[str, Any]) -> None:
     OptionError
         Naming it.
     """
-    unknown = sorted({"log_likelihood", "log_prior", "save_warmup"} & idata_kwargs.keys())
-    if unknown:
-        raise OptionError(
-            f"sample(store=..., idata_kwargs=...): {', '.join(unknown)} cannot be stored as draws "
-            "are made. Call pm.compute_log_likelihood on what sample returns."
-        )
+    for name, instead in _INSTEAD_BESIDE_STORE.items():
+        if name in idata_kwargs:
+            raise OptionError(
+                f"sample(store=..., idata_kwargs=...): {name} is none of a store's. {instead}."
+            )
+
+
+def run_path(resume: Any) -> Path:
+    """Where the run is that is to go on.
+
+    Raises
+    ------
+    OptionError
+        If that is no local path.
+    """
+    if not _is_local(resume):
+        expected = "the path of a stored run, resume=PATH, in place of store=PATH"
+        raise invalid_option("sample", "resume", resume, expected)
+    return Path(resume)
 
 
 def refuse_beside_resume(**given: Any) -> None:
@@ -215,5 +236,6 @@ def _listed(values: Any) -> Sequence[Any]:
 
 
 def _is_local(place: Any) -> bool:
+    """Whether it is a path, and no URL."""
     path = fspath(place) if isinstance(place, str | PathLike) else None
     return isinstance(path, str) and not _URL.match(path)

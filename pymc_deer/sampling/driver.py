@@ -32,6 +32,7 @@ from pymc_deer.sampling.arguments import (
     refuse_to_begin,
     refuse_unknown_names,
     refuse_unknown_terms,
+    run_path,
 )
 from pymc_deer.sampling.attributes import fixed_attrs, phase_attrs, tuned_attrs
 from pymc_deer.sampling.checkpoint import Checkpoint
@@ -45,7 +46,7 @@ from pymc_deer.sampling.shared_step import make_step, within_memory
 from pymc_deer.sampling.store_recorder import RunPlace, StoreRecorder
 from pymc_deer.start import find_starts
 from pymc_deer.step import DeerStep
-from pymc_deer.store import require_zarr
+from pymc_deer.store import require_zarr_to_write
 from pymc_deer.variables import given_model
 
 _log = logging.getLogger("pymc.deer")
@@ -153,8 +154,9 @@ def sample(
     if resume is None:
         run = _begun(settings, model, hardware, initvals, checked_kwargs(idata_kwargs), store)
     else:
+        path = run_path(resume)
         refuse_beside_resume(store=store, initvals=initvals, idata_kwargs=idata_kwargs)
-        run = _resumed(settings, model, hardware, Path(resume))
+        run = _resumed(settings, model, hardware, path)
     quiet = quiet or not hardware.is_first
     shown = False if quiet or run.ensemble.finished else progressbar
     with closing(run.recorder), closing(run.ensemble.solver.threads):
@@ -267,7 +269,7 @@ def _begun(
     refuse_unknown_names(settings.var_names, model)
     refuse_unknown_terms(idata_kwargs, settings.var_names, model)
     if store is not None:
-        require_zarr()
+        require_zarr_to_write()
         refuse_beside_store(idata_kwargs)
         RunPlace.refuse_used(Path(store))
     phases = Phases()
@@ -299,7 +301,7 @@ def _begun(
 
 def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run:
     """A stored run from its last checkpoint."""
-    require_zarr()
+    require_zarr_to_write()
     place = RunPlace.of_run(path)
     with place.given_back_if_refused():
         checkpoint = Checkpoint.load(path)

@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cache, partial
@@ -59,7 +59,8 @@ class Row:
 
     @property
     def samplers(self) -> tuple[type[DeerStep], ...]:
-        return (DeerHMC,) if self.mistake.startswith("`DeerHMC`") else SAMPLERS
+        of = [s for s in SAMPLERS if self.mistake.startswith(f"`{s.__name__}`")]
+        return tuple(of) or SAMPLERS
 
     def pattern(self, sampler: type[DeerStep]) -> str:
         """What this sampler's message must match, from end to end."""
@@ -374,10 +375,21 @@ def in_float32_from_here(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> 
         return goes_on()(sampler, patch)
 
 
-def without_zarr(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
-    find = importlib.util.find_spec
-    patch.setattr(importlib.util, "find_spec", lambda n: None if n == "zarr" else find(n))
-    return together(store="run")(sampler, patch)
+def without_zarr(use: Trigger) -> Trigger:
+    def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+        find = importlib.util.find_spec
+        patch.setattr(importlib.util, "find_spec", lambda n: None if n == "zarr" else find(n))
+        return use(sampler, patch)
+
+    return trigger
+
+
+def with_zarr(version: str, arguments: Mapping[str, str]) -> Trigger:
+    def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+        patch.setattr("zarr.__version__", version)
+        return together(**arguments)(sampler, patch)
+
+    return trigger
 
 
 def of_several_types() -> None:
@@ -516,6 +528,10 @@ def nan_in_a_covariate() -> None:
 
 CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "a name that `DeerMALA` does not know": made(draws=100),
+    "`DeerMALA` with an argument that `DeerHMC` alone has": (
+        made(n_leapfrog=4),
+        together(n_leapfrog=4, path_length=1.0),
+    ),
     "unknown backend": each("backend", "Numba", "c", None, ["jax"]),
     "unknown rule": each("jacobian", "full", "Exact", None, 0),
     "`step_size`, `curvature` or `tol` not positive, not finite or not a number": tuple(
@@ -677,6 +693,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`resume` with a `point` of other variables, or constrained": tuple(
         taken_up(point=value) for value in (5, {}, {"x_log__": 1.0}, {"x": 1.0, "double": 2.0})
     ),
+    "`resume` with a `point` of other shapes": taken_up(point={"x": np.ones(1)}),
     "`resume` with a state taken before the first draw": resumed(0),
     "`resume` with a state taken after the last draw": resumed(1),
     "`resume` without `point` beside other step methods": resumed_without_point,
@@ -694,6 +711,10 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         traced(n=value) for value in (0, -1, 2.5, "10", True)
     ),
     "`rng` that NumPy makes no generator of": tuple(made(rng=value) for value in ("a", -1, 1.5)),
+    "`model` of a step that is none": (
+        made(model=5),
+        lambda sampler, _: sampler(model=cast(Any, "model")),
+    ),
     "`model` of `profile` that is none": profiled(lambda: cast(Any, 5)),
     "`model` of `trace_sweeps` that is none": traced(lambda: cast(Any, 5)),
     "`random_seed` of `trace_sweeps` that NumPy makes no generator of": tuple(
@@ -777,11 +798,16 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         with_place(lambda folder: (folder / "notes").touch(), store=""),
         with_place(lambda folder: (folder / "notes").touch(), store="notes"),
     ),
-    "`sample(store=...)` and `idata_kwargs` for what is computed of finished draws": with_place(
-        Path.exists, store="new", idata_kwargs={"log_likelihood": True}
+    "`sample(store=...)` and `idata_kwargs` for what needs all draws at once": tuple(
+        with_place(Path.exists, store="new", idata_kwargs={name: True})
+        for name in ("log_likelihood", "log_prior", "save_warmup")
     ),
     "`sample(store=...)` of a model whose coordinates are of several types": with_place(
         Path.exists, store="new", model=model_of(of_several_types)()
+    ),
+    "`sample(resume=...)` that is no path": tuple(
+        together(resume=value, **beside)
+        for value, beside in ((True, {}), (False, {"store": "run"}), (5, {}), ("s3://run", {}))
     ),
     "`sample(resume=...)` where there is no run": with_place(Path.exists, resume=""),
     "`sample(resume=...)` of a damaged run, or one of another version": (
@@ -795,7 +821,11 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`sample(resume=...)` with an argument that the run's kernel does not know": (
         lambda _, patch: goes_on(n_leapfrog=4)(pymc_deer.DeerMALA, patch)
     ),
-    "`open_store` where no draws were written": lambda *_: open_store("/nowhere"),
+    "`open_store` where no draws were written, or of what is no path": (
+        lambda *_: open_store("/nowhere"),
+        lambda *_: open_store(Path("/nowhere")),
+        lambda *_: open_store(cast(Any, None)),
+    ),
     "`sample(resume=...)` with other settings than those of the run": tuple(
         goes_on(**{name: value})
         for name, value in {
@@ -863,7 +893,15 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "Numba cannot run the model": made(with_potential(WithGradient()), backend="numba"),
     "JAX with `cores > 1` in forked processes": forked,
     "scikit-learn missing (example models only)": without_scikit_learn,
-    "zarr missing, for `sample(store=...)` and `sample(resume=...)`": without_zarr,
+    "zarr missing, for `sample(store=...)`, `sample(resume=...)` and `open_store`": (
+        without_zarr(together(store="run")),
+        without_zarr(lambda *_: open_store("run")),
+    ),
+    "zarr 3.0 to 3.1.2, for `sample(store=...)` and `sample(resume=...)`": tuple(
+        with_zarr(version, arguments)
+        for version in ("3.0.0", "3.0.10", "3.1.0", "3.1.2", "3.1.1.post1")
+        for arguments in ({"store": "run"}, {"resume": "run"})
+    ),
 }
 
 

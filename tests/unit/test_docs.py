@@ -11,6 +11,7 @@ import pytest
 
 import pymc_deer
 from pymc_deer.examples import EXAMPLES
+from pymc_deer.ops.row_blocks_jax import log_left_out
 from pymc_deer.options import HMCOptions
 from pymc_deer.stats import statistics_table
 from pymc_deer.status import narrowed_window, shrunk_window, slow_mixing
@@ -38,11 +39,20 @@ def test_the_statistics_page_is_the_generated_table():
     ],
 )
 def test_every_warning_has_a_row(text):
+    assert has_a_row(text)
+
+
+def test_the_warning_of_kernels_left_out_has_a_row(caplog):
+    log_left_out(RuntimeError("no Triton\nat all"))
+    assert has_a_row(caplog.messages[-1])
+
+
+def has_a_row(text):
     section = (DOCS / "errors.md").read_text().split("\n## Warnings\n")[1]
     said = [re.escape(words) for words in re.findall(r"`(.+?)`", section)]
     # Letters stand for numbers, dots for what differs.
     patterns = [re.sub(r"\b[A-Z]\b", r"\\d+", p).replace(r"\.\.\.", ".*") for p in said]
-    assert any(re.fullmatch(pattern, text) for pattern in patterns)
+    return any(re.fullmatch(pattern, text) for pattern in patterns)
 
 
 def test_the_readme_lists_every_option_and_model():
@@ -161,7 +171,9 @@ def run(command, folder):
 def test_the_reference_names_all_that_is_public():
     page = (DOCS / "api.md").read_text()
     for name in pymc_deer.__all__:
-        assert name.startswith("__") or re.search(rf":: {name}$", page, re.MULTILINE), name
+        assert name.startswith("__") or re.search(
+            rf":: (pymc_deer\.)?{name}(\.\w+)?$", page, re.MULTILINE
+        ), name
 
 
 def test_what_the_page_on_extending_names_is_there():
