@@ -112,7 +112,7 @@ def check_run(run: pd.DataFrame, reference: pd.DataFrame) -> None:
 
 
 def check_run_or_warning(run: pd.DataFrame, reference: pd.DataFrame, log: str) -> None:
-    """Require of a run that fails `check_run` that PyMC told its user so.
+    """Require of a run that fails `check_run` that PyMC told its user so, and `check_roughly`.
 
     Parameters
     ----------
@@ -128,3 +128,16 @@ def check_run_or_warning(run: pd.DataFrame, reference: pd.DataFrame, log: str) -
     except AssertionError as failure:
         if not any(warning in log for warning in WARNINGS):
             raise AssertionError(f"Nothing was said of this.\n{failure}") from failure
+        check_roughly(run.reindex(reference.index), reference)
+
+
+def check_roughly(run: pd.DataFrame, reference: pd.DataFrame) -> None:
+    """Require that a chain that has not converged is on its way through the same posterior.
+
+    Means within one standard deviation of the reference, standard deviations within a factor of 3.
+    """
+    shift = (run["mean"] - reference["mean"]).abs() / reference["sd"]
+    stretch = np.log(run["sd"] / reference["sd"]).abs()
+    # Negated, so that a NaN is outside as well.
+    outside = run.loc[~((shift <= 1) & (stretch <= np.log(3)))]
+    assert outside.empty, f"Elsewhere than the reference:\n{outside}"

@@ -89,6 +89,16 @@ def test_wrong_draws_pass_only_with_a_warning(draws: np.ndarray) -> None:
             check_run_or_warning(wrong, TRUTH, log)
 
 
+@pytest.mark.parametrize(("shift", "stretch"), [(1.5, 1.0), (0.0, 4.0), (0.0, 0.2)])
+def test_a_warning_does_not_excuse_another_posterior(
+    draws: np.ndarray, shift: float, stretch: float
+) -> None:
+    mean, sd = TRUTH.iloc[3][["mean", "sd"]]
+    draws[..., 3] = mean + sd * shift + stretch * (draws[..., 3] - mean)
+    with pytest.raises(AssertionError, match=r"(?s)Elsewhere than.*x\[3\]"):
+        check_run_or_warning(summary_of(draws), TRUTH, "The rhat statistic is larger than 1.01")
+
+
 @pytest.mark.parametrize("draw", [0.0, np.nan])
 def test_scalar_without_reference_must_still_converge(draws: np.ndarray, draw: float) -> None:
     check_run_or_warning(summary_of(draws), TRUTH.iloc[:-1], log="")
