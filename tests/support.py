@@ -2,6 +2,8 @@
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -172,6 +174,18 @@ def interpret_kernels(patch: pytest.MonkeyPatch) -> None:
     from jax.experimental import pallas
 
     patch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
+
+
+@contextmanager
+def quick_xla() -> Iterator[None]:
+    """XLA leaves out most of its optimisations, where what it compiles runs once."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
 
 
 def window_scan_arguments(

@@ -294,6 +294,7 @@ def test_data_set_after_sampling_moves_predictions() -> None:
     assert float(found["posterior_predictive"]["y"].mean()) > 100.0
 
 
+@pytest.mark.default_mode
 def test_multitrace() -> None:
     with pytest.warns(FutureWarning, match="return_inferencedata"):
         trace = sample(line(), return_inferencedata=False)

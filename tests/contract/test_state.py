@@ -369,6 +369,7 @@ def small_step(backend: str = "jax") -> DeerStep:
 KEPT = 200_000
 
 
+@pytest.mark.default_mode
 def test_runs_leave_nothing_behind() -> None:
     step = small_step()
     assert traced_growth(lambda: sample(step), 5) < KEPT
@@ -393,6 +394,7 @@ def check_steps_are_forgotten() -> None:
     assert [found() for found in left] == [None] * len(left)
 
 
+@pytest.mark.default_mode
 def test_steps_are_forgotten() -> None:
     check_steps_are_forgotten()
 
@@ -449,6 +451,7 @@ def check_kept_steps_take_more_memory(backend: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.default_mode
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="not told on this platform")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(

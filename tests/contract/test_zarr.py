@@ -19,6 +19,8 @@ from pymc_deer.step import DeerStep
 from tests.support import BACKENDS, SEED, sample
 
 pytestmark = [
+    # Draws are those of another process, to the last bit.
+    pytest.mark.default_mode,
     pytest.mark.skipif(sys.version_info >= (3, 14), reason="no wheels of zarr 2 for this Python"),
     pytest.mark.skipif("jax" not in BACKENDS, reason="the model is compiled by JAX"),
     # PyMC has no other way to a trace that is not in memory.

@@ -39,7 +39,7 @@ from pymc_deer.ops.row_blocks_jax import row_kernels_run
 from pymc_deer.ops.row_kernel import RowKernel
 from pymc_deer.ops.window_scan_kernel import chunk_length
 from pymc_deer.sweep import Kernel, SweepSpec
-from tests.support import interpret_kernels
+from tests.support import interpret_kernels, quick_xla
 
 PALLAS_CALL = row_kernel.pl.pallas_call
 N, K = 5 * ROWS + 7, 5
@@ -56,7 +56,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(row_arithmetic, "reciprocal", jax.numpy.reciprocal)
     # The same numbers whichever tests ran before.
     monkeypatch.setitem(globals(), "RNG", np.random.default_rng(4))
-    with pytensor.config.change_flags(floatX="float32"), jax.enable_x64(True):
+    with pytensor.config.change_flags(floatX="float32"), jax.enable_x64(True), quick_xla():
         yield
 
 

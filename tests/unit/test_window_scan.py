@@ -17,7 +17,7 @@ from pymc_deer.ops import window_scan_kernel
 from pymc_deer.ops.scan_jax import ROUNDS
 from pymc_deer.ops.window_scan import WindowScan, WindowScanInKernel, window_scan
 from pymc_deer.ops.window_scan_kernel import chunk_length
-from tests.support import interpret_kernels, window_scan_arguments
+from tests.support import interpret_kernels, quick_xla, window_scan_arguments
 
 TOLERANCE = {"float32": 2e-6, "float64": 1e-14}
 
@@ -25,7 +25,7 @@ TOLERANCE = {"float32": 2e-6, "float64": 1e-14}
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     interpret_kernels(monkeypatch)
-    with jax.enable_x64(True):
+    with quick_xla(), jax.enable_x64(True):
         yield
 
 
