@@ -147,9 +147,7 @@ class PathStatistics:
         seen, variance = _LENGTHS[enough], self.variance
         moves = np.array([self.moves[:, near].sum(axis=1) for near in _NEAR[enough]])
         times = _times(moves / counts[enough, :, None], variance)
-        ends = _SMOOTHING // 2
-        padded = np.pad(1 / (times * np.maximum(seen, shortest)), ends, mode="edge")
-        rates = np.convolve(padded, np.ones(_SMOOTHING), mode="valid")
+        rates = _smoothed(1 / (times * np.maximum(seen, shortest)))
         allowed = seen >= shortest
         # The longest one that was seen, where none was long enough.
         allowed[-1] = True
@@ -173,6 +171,17 @@ def _add_by_cell(
     cells = cells[firsts]
     counts.reshape(-1)[cells] += np.diff(firsts, append=len(order))
     sums.reshape(-1, sums.shape[2])[cells] += np.add.reduceat(moves[order], firsts, axis=0)
+
+
+def _smoothed(rates: np.ndarray) -> np.ndarray:
+    """Averages of neighbouring rates: at the long end of fewer, since none counts for those beyond.
+
+    The longest paths are the rarest, and the noisiest.
+    """
+    ends, weights = _SMOOTHING // 2, np.ones(_SMOOTHING)
+    padded = np.pad(rates, (ends, 0), mode="edge")
+    sums, counts = (np.convolve(of, weights) for of in (padded, np.ones_like(padded)))
+    return (sums / counts)[2 * ends :][: len(rates)]
 
 
 def _times(moves: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.warmup.path_statistics import _BOUNDS, PathStatistics
+from pymc_deer.warmup.path_statistics import _BOUNDS, PathStatistics, _smoothed
 from tests.support import piece, trajectory
 
 STEP_SIZE = 0.1
@@ -145,6 +145,21 @@ def test_rejected_paths_take_longer() -> None:
     assert held is not None
     # Half of them stay: (2 - f) / f of half the f.
     assert held[1] > 2 * free[1]
+
+
+def test_the_longest_paths_count_once_in_an_average() -> None:
+    """Few transitions have seen them, and what is beyond them nobody has."""
+    rates = np.random.default_rng(0).uniform(0.5, 1.0, 9)
+    found = _smoothed(rates)
+    assert len(found) == len(rates)
+    assert_allclose(found[-2:], [rates[-4:].mean(), rates[-3:].mean()])
+    assert_allclose(found[4], rates[2:7].mean())
+    assert_allclose(found[0], (3 * rates[0] + rates[1] + rates[2]) / 5)
+    assert_allclose(_smoothed(rates[:2]), [(3 * rates[0] + rates[1]) / 4, _mean(rates, 2, 1)])
+
+
+def _mean(rates: np.ndarray, first: int, second: int) -> float:
+    return (first * rates[0] + second * rates[1]) / (first + second)
 
 
 @pytest.mark.parametrize("n", [1, 2, 8, 15])
