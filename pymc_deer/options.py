@@ -131,19 +131,16 @@ class Options:
         """
         known = [f.name for f in fields(cls)]
         unknown = sorted(set(arguments) - set(known))
+        if not unknown:
+            return cls(**arguments)
+        has_none = f"{cls.sampler} has no argument {', '.join(unknown)}"
         for other in OPTIONS.values():
-            if unknown and {*unknown} <= {f.name for f in fields(other)}:
+            if {*unknown} <= {f.name for f in fields(other)}:
                 raise OptionError(
-                    f"{cls.sampler} has no argument {', '.join(unknown)}, which {other.sampler} "
-                    f"has: write {other.sampler}(...), or kernel={other.kernel!r} in "
-                    "pymc_deer.sample."
+                    f"{has_none}, which {other.sampler} has: write {other.sampler}(...), or "
+                    f"kernel={other.kernel!r} in pymc_deer.sample."
                 )
-        if unknown:
-            raise OptionError(
-                f"{cls.sampler} has no argument {', '.join(unknown)}; it takes "
-                f"{', '.join([*also, *known])}."
-            )
-        return cls(**arguments)
+        raise OptionError(f"{has_none}; it takes {', '.join([*also, *known])}.")
 
     def metric_factor(self, size: int) -> np.ndarray | None:
         """The user's metric as a factor L, (D,) or lower-triangular (D, D); None if adapted.

@@ -128,11 +128,6 @@ class DeerStep(BlockedStep):
         return build_density(self.model, self.vars, self.options.hvp)
 
     @cached_property
-    def _metric_factor(self) -> np.ndarray | None:
-        """That of the user's metric, one for all chains; None if it is adapted."""
-        return self.options.metric_factor(self.density.size)
-
-    @cached_property
     def _prepared(self) -> Prepared:
         return prepare(
             self.options,
@@ -206,7 +201,7 @@ class DeerStep(BlockedStep):
 
     def new_record(self, rng: np.random.Generator, tune: int, draws: int) -> ChainRecord:
         """A chain that has not begun, with random streams of its own."""
-        curvature, factor = self.calibration.curvature, self._metric_factor
+        curvature, factor = self.calibration.curvature, self._prepared.factor
         warmup = new_warmup(self.options, self.density, tune, curvature, factor)
         nowhere = np.full(self.density.size, np.nan, self.density.dtype)
         return ChainRecord(nowhere, Streams.spawn(rng), warmup, tune, draws)

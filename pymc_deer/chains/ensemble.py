@@ -124,12 +124,10 @@ class Ensemble:
 
     def warnings(self) -> list[str]:
         """What the user should know of each chain; each thing once."""
-        messages = []
+        messages, warned = [], False
         for chain in self.chains:
-            if message := chain.warning():
-                messages.append(message)
-            if chain.record.warned:
-                # All chains have windows of one width.
-                for record in self.records:
-                    record.warned = True
-        return messages
+            # Windows are of one width: the first chain has told of all.
+            chain.record.warned |= warned
+            messages.append(chain.warning())
+            warned = chain.record.warned
+        return [message for message in messages if message]

@@ -52,10 +52,11 @@ _DEFAULT_TOL = {"float64": 1e-6, "float32": 1e-4}
 
 @dataclass(frozen=True)
 class Prepared:
-    """A solver, and how its windows were chosen."""
+    """A solver, how its windows were chosen, and the user's metric as a factor, if there is one."""
 
     solver: Solver
     calibration: Calibration
+    factor: np.ndarray | None
 
 
 def metric_kind(options: Options, density: Density) -> MetricKind:
@@ -121,7 +122,7 @@ def prepare(
     calibration
         What an earlier preparation chose, in another process.
     """
-    options.metric_factor(density.size)
+    factor = options.metric_factor(density.size)
     kind = metric_kind(options, density)
     rules: Sequence[Rule] = () if options.jacobian == "auto" else (options.jacobian,)  # type: ignore[assignment]
     rule = rules[0] if rules else DEFAULT_RULE
@@ -153,7 +154,7 @@ def prepare(
             refuse_data(model, point)
         elif is_first:
             refuse_improper(solver, x, model, params)
-    return Prepared(solver, calibration)
+    return Prepared(solver, calibration, factor)
 
 
 def _within_memory(options: Options, solver: Solver) -> Options:
