@@ -1,5 +1,6 @@
 """What all test layers share."""
 
+import importlib.util
 import os
 import platform
 from collections.abc import Iterator
@@ -174,6 +175,12 @@ def interpret_kernels(patch: pytest.MonkeyPatch) -> None:
     from jax.experimental import pallas
 
     patch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
+
+
+def hide_package(patch: pytest.MonkeyPatch, name: str) -> None:
+    """As if it were not installed."""
+    find = importlib.util.find_spec
+    patch.setattr(importlib.util, "find_spec", lambda n: None if n == name else find(n))
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from pymc_deer.options import MAX_PROBES, MAX_WINDOW, METRICS
 from pymc_deer.path_length import MAX_STEPS
 from pymc_deer.status import DeerError, OptionError
 from pymc_deer.step import DeerStep
-from tests.random_models.check import quick_compilation
 from tests.support import SAMPLERS
 
 SIZE = 2
@@ -90,7 +89,7 @@ def of_both(make: Any) -> st.SearchStrategy[tuple[type[DeerStep], dict[str, Any]
 
 def works_or_is_refused(sampler: type[DeerStep], arguments: dict[str, Any]) -> bool:
     """Whether a step gives finite draws, in warm-up and after; else it is one of our errors."""
-    with quick_compilation(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
             with model() as here:

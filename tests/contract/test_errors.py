@@ -4,7 +4,6 @@ Each row of the page's tables of errors has a case here, under the row's own wor
 mistake; the error must be of the row's class and say what the row says.
 """
 
-import importlib.util
 import re
 import shutil
 import sys
@@ -41,7 +40,7 @@ from pymc_deer.sampling.plain import packed
 from pymc_deer.sampling.shared_step import KERNELS
 from pymc_deer.step import DeerStep
 from pymc_deer.store import open_store
-from tests.support import SAMPLERS, Opaque, one_variable, sample
+from tests.support import SAMPLERS, Opaque, hide_package, one_variable, sample
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 
@@ -161,8 +160,7 @@ def with_noise() -> None:
 
 def missing_backend(name: str) -> Trigger:
     def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
-        find = importlib.util.find_spec
-        patch.setattr(importlib.util, "find_spec", lambda n: None if n == name else find(n))
+        hide_package(patch, name)
         with one_variable():
             return sampler(backend=name)  # type: ignore[call-arg]
 
@@ -377,8 +375,7 @@ def in_float32_from_here(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> 
 
 def without_zarr(use: Trigger) -> Trigger:
     def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
-        find = importlib.util.find_spec
-        patch.setattr(importlib.util, "find_spec", lambda n: None if n == "zarr" else find(n))
+        hide_package(patch, "zarr")
         return use(sampler, patch)
 
     return trigger

@@ -1,7 +1,5 @@
 """A profile of small models: what belongs together does, and what cannot run says why."""
 
-import importlib.util
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -12,7 +10,7 @@ from pymc_deer.examples import eight_schools
 from pymc_deer.profiling.cost_shares import FUNCTION_COST
 from pymc_deer.profiling.report import Profile
 from pymc_deer.status import StartError
-from tests.support import BACKENDS, Parabola, one_variable
+from tests.support import BACKENDS, Parabola, hide_package, one_variable
 
 WINDOWS = (4, 16)
 
@@ -72,8 +70,7 @@ def test_a_model_that_jax_cannot_compile_says_so() -> None:
 
 
 def test_a_backend_that_is_missing_leaves_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "numba" else find(n))
+    hide_package(monkeypatch, "numba")
     report = pymc_deer.profile(one_variable(), windows=[1])
     numba, jax = report.costs
     assert numba.note == "The numba backend needs numba: pip install numba"

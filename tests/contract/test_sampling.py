@@ -34,7 +34,6 @@ from pymc_deer.sampling.memory_recorder import MemoryRecorder
 from pymc_deer.sampling.recorder import Piece, Values
 from pymc_deer.sampling.settings import Settings
 from pymc_deer.sampling.shared_step import KERNELS
-from tests.random_models.check import quick_compilation
 from tests.support import BACKENDS, SEED, interrupt
 from tests.support import sample as step_by_step
 from tests.zoo import two_modes
@@ -186,12 +185,11 @@ def test_one_chain_is_that_of_pm_sample(build: Callable[[], pm.Model]) -> None:
     # Sums are cut otherwise. Here half of a window moves once, and its metric enlarges roundings.
     rounding = 1e-6 if build is correlated else 1e-12
     changes = {"chains": 1, "discard_tuned_samples": False}
-    with quick_compilation():
-        model = build()
-        found = together(model, **changes)
-        with model:
-            step = pymc_deer.DeerMALA(backend="jax", window=1)
-        expected = step_by_step(step, **changes)
+    model = build()
+    found = together(model, **changes)
+    with model:
+        step = pymc_deer.DeerMALA(backend="jax", window=1)
+    expected = step_by_step(step, **changes)
     assert outline(found) == outline(expected)
     for group in ("posterior", "warmup_posterior", "sample_stats", "warmup_sample_stats"):
         for name, values in expected[group].dataset.data_vars.items():

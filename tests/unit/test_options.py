@@ -157,7 +157,9 @@ def test_error_is_also_a_value_error() -> None:
 
 
 def test_paths_are_not_options_of_mala() -> None:
-    with pytest.raises(OptionError, match="n_leapfrog, path_length, which DeerHMC has"):
+    with pytest.raises(
+        OptionError, match="DeerMALA has no argument n_leapfrog, path_length, which"
+    ):
         Options.from_arguments({"n_leapfrog": 4, "path_length": 1.0})
 
 
