@@ -150,7 +150,7 @@ class Chain:
             return
         tuning, rng, x = record.warmup.tuning, record.streams.start, start.x
         noise = Tape(self.solver.draw_momenta(rng, 1, len(x)), np.zeros(1))
-        z = tuning.metric.to_z(x)
+        z = self._to_z(x)
         step_size, direction = tuning.step_size, 0.0
         for _ in range(_STEP_SIZE_TRIALS):
             trial = replace(tuning, step_size=step_size)
@@ -195,7 +195,8 @@ class Chain:
             if self._solved.trajectory.stride > 1:
                 # The same once more, with the states between draws.
                 self._solved = self.task().solve(params)
-            stats["divergence"] = self._solved.divergence(i, record.x)
+            with self.solver.one_blas_thread():
+                stats["divergence"] = self._solved.divergence(i, record.x)
         # Last of all: an interrupt before it leaves the draw to come.
         if i + 1 < record.stretch_draws:
             record.handed_out = i + 1
@@ -290,12 +291,16 @@ class Chain:
         """
         record = self.record
         steps, tuning = record.warmup.steps_per_draw, record.warmup.tuning
-        z = tuning.metric.to_z(record.x) if record.z is None else record.z
+        z = self._to_z(record.x) if record.z is None else record.z
         draws, streams = record.stretch_draws, record.streams
         solver = self.solver_for(draws * steps)
         stride = stride if steps <= solver.plan.capacity else 1
         asked = REPORTED if record.warmup.finished else SOLVED
         return Task(solver, z, tuning, draws, steps, streams, stride, asked)
+
+    def _to_z(self, x: np.ndarray) -> np.ndarray:
+        with self.solver.one_blas_thread():
+            return self.record.warmup.tuning.metric.to_z(x)
 
     def solver_for(self, n: int) -> Solver:
         """The solver for n transitions: step by step, where most of a window would be empty."""
@@ -318,8 +323,8 @@ class Chain:
             self.record = replace(self.record, stretch_draws=0, handed_out=0)
             self._solved = None
             return
-        record = self.after(solved, n)
         with self.solver.one_blas_thread():
+            record = self.after(solved, n)
             observe([record.warmup], [solved.trajectory.first(n * solved.steps_per_draw)], n)
         self.go_on(record, solved, n)
 

@@ -11,13 +11,8 @@ from pymc_deer.acceptance import DIVERGENCE, acceptance_rates
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import SOLVED, Trajectory
-from pymc_deer.batches import in_batches
 from pymc_deer.duplicate import duplicate
-from pymc_deer.memory import affordable_rows
 from pymc_deer.noise import Draw, Rows, Tape, draw_log_u, draw_normals, step_scales, twin
-
-_BATCH = 64
-"""Draws whose coordinates are changed in one call, but for large ones."""
 
 
 @dataclass
@@ -111,13 +106,7 @@ class SolvedStretch:
 
     def _to_x(self, z: np.ndarray) -> np.ndarray:
         """States (n, D), to the last bit as among any others."""
-        metric = self.tuning.metric
-        if metric.is_elementwise:
-            x = metric.to_x(z)
-        else:
-            batch = min(_BATCH, affordable_rows(z.shape[1]))
-            [x] = in_batches(lambda rows: [metric.to_x(rows)], z, batch)
-        return x.astype(z.dtype, copy=False)
+        return self.tuning.metric.to_x_by_row(z).astype(z.dtype, copy=False)
 
     @cached_property
     def statistics(self) -> dict[str, list[Any]]:
@@ -174,7 +163,7 @@ class SolvedStretch:
             The state before the stretch, shape (D,).
         """
         first = i * self.steps_per_draw + int(np.argmax(self._diverging[i]))
-        return self.tuning.metric.to_x(self.trajectory.z[first - 1]) if first else before
+        return self._to_x(self.trajectory.z[first - 1 : first])[0] if first else before
 
 
 @dataclass(frozen=True)
@@ -191,8 +180,12 @@ class Task:
     asked: Collection[str] = SOLVED
 
     def solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
-        """The stretch by itself."""
-        return self.solved(self.solver.run(self, params), params)
+        """The stretch by itself, and its draws."""
+        solved = self.solved(self.solver.run(self, params), params)
+        # BLAS may round them in another way where it has more threads.
+        with self.solver.one_blas_thread():
+            _ = solved.draws
+        return solved
 
     def solved(self, trajectory: Trajectory, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch that `trajectory` is."""

@@ -91,12 +91,13 @@ class Values:
             mode=MODE,
         )
 
-    def at(self, draws: np.ndarray) -> dict[str, np.ndarray]:
-        """Values by name, (C, n, ...), at the states `draws`, (C, n, D)."""
+    def at(self, draws: np.ndarray, first: int) -> dict[str, np.ndarray]:
+        """Values by name, (C, n, ...), at the states `draws`, (C, n, D), from draw `first` on."""
         n_chains, n, size = draws.shape
-        columns = in_batches(self._at, draws.reshape(n_chains * n, size), self._batch)
+        rows = draws.swapaxes(0, 1).reshape(n * n_chains, size)
+        columns = in_batches(self._at, rows, self._batch, first * n_chains)
         return {
-            name: column.reshape(n_chains, n, *column.shape[1:])
+            name: column.reshape(n, n_chains, *column.shape[1:]).swapaxes(0, 1)
             for name, column in zip(self.names, columns, strict=True)
         }
 
@@ -264,7 +265,7 @@ class Recorder(ABC):
     def _write_all(self, pieces: Sequence[Piece]) -> None:
         if pieces:
             for block in Piece.joined(pieces).cut(self.values.rows_per_block):
-                self._write(block, self.values.at(block.draws))
+                self._write(block, self.values.at(block.draws, block.first))
 
     @abstractmethod
     def finished(self, ending: Ending) -> DataTree:

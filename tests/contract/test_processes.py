@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 import cloudpickle
+import jax
 import numpy as np
 import pymc as pm
 import pytest
@@ -12,14 +13,16 @@ from threadpoolctl import threadpool_limits
 
 from pymc_deer import DeerMALA
 from pymc_deer.backends import make_solver
+from pymc_deer.backends.blas import Blas
+from pymc_deer.backends.jax_process import JaxProcess
 from pymc_deer.backends.numba import NumbaSolver, available_threads
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
 from pymc_deer.examples import eight_schools
-from pymc_deer.metric import identity_metric
+from pymc_deer.metric import Metric, identity_metric
 from pymc_deer.noise import draw_tape
-from pymc_deer.status import BackendError
+from pymc_deer.status import BackendError, ForkError
 from pymc_deer.step import DeerStep
 from pymc_deer.sweep import SweepSpec
 from tests.support import BACKENDS, sample
@@ -49,6 +52,28 @@ def in_process(method: str, function: Any) -> Any:
 
 def _send(pipe: Any, packed: bytes) -> None:
     pipe.send(cloudpickle.loads(packed)())
+
+
+def refused() -> bool:
+    try:
+        JaxProcess.enter()
+    except ForkError:
+        return True
+    return False
+
+
+@FORKS
+@pytest.mark.skipif("jax" not in BACKENDS, reason="about JAX")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.parametrize("ran", [True, False])
+def test_a_fork_of_a_process_in_which_others_ran_jax(
+    ran: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jax.local_devices()
+    monkeypatch.setattr(JaxProcess, "pid", None)
+    if not ran:
+        monkeypatch.setattr("jax._src.xla_bridge.backends_are_initialized", lambda: False)
+    assert in_process("fork", refused) == ran
 
 
 @FORKS
@@ -98,6 +123,26 @@ def test_threads_are_those_that_blas_is_allowed(threads_used: list[int]) -> None
         with threadpool_limits(limit, "blas"):
             sample(step, chains=1, tune=0, blas_cores=None)
         assert set(threads_used) == {limit}
+
+
+@ON_NUMBA
+def test_coordinates_are_changed_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BLAS may round in another way where it has more, and workers have fewer."""
+    blas, seen = Blas(), []
+    for name in ("to_x_by_row", "to_z"):
+        change = getattr(Metric, name)
+
+        def counted(metric: Metric, array: np.ndarray, change: Any = change) -> np.ndarray:
+            seen.append((change.__name__, blas.n_threads))
+            return change(metric, array)
+
+        monkeypatch.setattr(Metric, name, counted)
+    step = small_windows()
+    seen.clear()
+    with threadpool_limits(2, "blas"):
+        sample(step, chains=1, tune=200, blas_cores=None)
+        assert blas.n_threads == 2
+    assert set(seen) == {("to_x_by_row", 1), ("to_z", 1)}
 
 
 def memory_setting(packed: bytes) -> Any:

@@ -28,6 +28,7 @@ from pymc_deer.chains.ensemble import Ensemble
 from pymc_deer.chains.plan import in_windows
 from pymc_deer.chains.stretch import Streams
 from pymc_deer.chains.trials import UNKNOWN
+from pymc_deer.density import build_density
 from pymc_deer.examples import eight_schools
 from pymc_deer.noise import Tape
 from pymc_deer.sampling.memory_recorder import MemoryRecorder
@@ -326,9 +327,9 @@ def test_recording_in_turns_would_be_noticed(monkeypatch: pytest.MonkeyPatch) ->
 def test_draws_that_are_discarded_are_not_recorded(discard: bool, monkeypatch) -> None:
     at, n_draws = Values.at, []
 
-    def counted(self: Values, draws: np.ndarray) -> Any:
+    def counted(self: Values, draws: np.ndarray, first: int) -> Any:
         n_draws.append(draws.shape[1])
-        return at(self, draws)
+        return at(self, draws, first)
 
     monkeypatch.setattr(Values, "at", counted)
     idata = together(eight_schools(), tune=30, draws=20, discard_tuned_samples=discard)
@@ -346,10 +347,24 @@ def test_deterministics_are_computed_for_all_draws_in_one_call() -> None:
     at: Any = values._at
     assert not [n for n in at.maker.fgraph.apply_nodes if isinstance(n.op, Blockwise)]
     draws = np.random.default_rng(0).normal(size=(2, 5, step.density.size))
-    found = values.at(draws)
+    found = values.at(draws, 0)
     assert_allclose(found["twice"], 2 * found["theta"])
     by_hand = found["mu"][..., None] + found["tau"][..., None] * found["eta"]
     assert_allclose(found["theta"], by_hand)
+
+
+def test_what_is_computed_of_a_draw_does_not_depend_on_where_blocks_end() -> None:
+    """Matrix products round a row by its place in the batch."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(301, 300))
+    with pm.Model() as model:
+        pm.Deterministic("mu", features @ pm.Normal("b", shape=300))
+    values = Values(model, build_density(model), None, 2)
+    draws = rng.normal(size=(2, 400, 300))
+    whole = values.at(draws, 0)["mu"]
+    assert_allclose(whole, draws @ features.T, rtol=1e-10, atol=1e-10)
+    for first, last in ((0, 1), (3, 190), (63, 64), (100, 383), (399, 400)):
+        assert_array_equal(values.at(draws[:, first:last], first)["mu"], whole[:, first:last])
 
 
 def test_initial_values_and_var_names() -> None:

@@ -18,6 +18,20 @@ def test_a_row_is_the_same_among_any_number(size: int) -> None:
         assert_array_equal(some, whole[first:last])
 
 
+@pytest.mark.parametrize("length", [1, 4, 7, 100])
+def test_the_place_of_a_row_in_its_batch_follows_from_its_number(length: int) -> None:
+    """Products round by it: here places are what is computed."""
+    rows = np.arange(30.0)[:, None]
+    [places] = in_batches(lambda _: [np.arange(length)], rows, length)
+    assert_array_equal(places, np.arange(30) % length)
+    for first, last in ((0, 3), (2, 9), (7, 8), (13, 30)):
+        [own, same] = in_batches(
+            lambda some: [np.arange(length), some[:, 0]], rows[first:last], length, first
+        )
+        assert_array_equal(own, places[first:last])
+        assert_array_equal(same, rows[first:last, 0])
+
+
 def test_several_results_of_any_shape() -> None:
     rows = np.arange(10.0).reshape(5, 2)
     sums, outer = in_batches(lambda x: [x.sum(axis=1), x[:, :, None] * x[:, None]], rows, 3)

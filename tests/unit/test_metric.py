@@ -49,6 +49,23 @@ def test_batch_is_unwhitened_row_by_row(kind: MetricKind) -> None:
     assert_allclose(metric.to_x(z), [metric.to_x(row) for row in z], rtol=1e-13)
 
 
+@pytest.mark.parametrize("rank", [None, 0, 12])
+@pytest.mark.parametrize("size", [3, 100, 303])
+def test_a_row_is_the_same_among_any_others(size: int, rank: int | None) -> None:
+    rng = np.random.default_rng(size)
+    z, mu = rng.normal(size=(65, size)), rng.normal(size=size)
+    if rank is None:
+        metric = Metric(mu, np.tril(rng.normal(size=(size, size))))
+    else:
+        vectors, weights = rng.normal(size=(size, rank)), rng.normal(size=rank)
+        metric = Metric(mu, rng.uniform(1, 2, size), vectors, weights)
+    x = metric.to_x_by_row(z)
+    assert_allclose(x, metric.to_x(z), rtol=1e-9, atol=1e-9)
+    for first, last in ((0, 1), (64, 65), (5, 12), (1, 64)):
+        assert_array_equal(metric.to_x_by_row(z[first:last]), x[first:last])
+        assert_array_equal(metric.to_x_by_row(z[first:last][::2]), x[first:last][::2])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_identity_does_nothing(kind: MetricKind) -> None:
     z = np.random.default_rng(1).normal(size=SIZE)
