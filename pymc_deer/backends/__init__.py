@@ -10,6 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+# It watches forks from here on, whether or not JAX ever runs.
+import pymc_deer.backends.jax_process  # noqa: F401
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import Density

@@ -1,19 +1,18 @@
 """What every backend offers: stretches of chain, solved in windows or step by step."""
 
-import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
 from threading import Event
 from typing import Any, Self
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
+from pymc_deer.backends.blas import Blas
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.request import Job, Request, TapedRequest, Tuning
 from pymc_deer.backends.threads import OneAtATime, Threads, available_cores, existing_cores
@@ -74,7 +73,7 @@ class Solver(ABC):
         self.density = density
         self.spec = spec
         self.plan = plan
-        self.threads = Threads()
+        self.threads, self._blas = Threads(), Blas()
         self._programs: dict[Hashable, Any] = {}
         self._compiling = OneAtATime()
         self._normals = FasterOnceMany(self.many_normals)
@@ -184,9 +183,9 @@ class Solver(ABC):
             # Threads may know better what a short call takes, until this one is over.
             self._paces_beside.clear()
             return self.solve_together(chains, params, at_once)
-        stopped = Event()
+        own, stopped = self.for_threads(), Event()
         tasks = [
-            partial(self._beside(stopped, i).solve_together, [chain], params, at_once)
+            partial(own._beside(stopped, i).solve_together, [chain], params, at_once)
             for i, chain in enumerate(chains)
         ]
         with self.one_blas_thread():
@@ -231,6 +230,10 @@ class Solver(ABC):
 
     def _available_cores(self) -> int:
         return available_cores()
+
+    def for_threads(self) -> Self:
+        """The same in threads other than the caller's, on the device that the caller is on."""
+        return self
 
     def _beside(self, stopped: Event, i: int) -> Self:
         """The solver of the i-th chain, which runs beside others until `stopped` is set."""
@@ -327,25 +330,15 @@ class Solver(ABC):
         ]
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:
-        """Where matrices are small: threads would only get in each other's way, and in that of
-        other chains. Where PyMC forks, it does not limit them.
-        """
-        # Where one thread is the limit already, there is no need to set it, which takes longer.
-        pools = self._blas.lib_controllers
-        limited = all(pool.num_threads == 1 for pool in pools)
-        return nullcontext() if limited else self._blas.limit(limits=1)
+        """See :meth:`Blas.one_thread`."""
+        return self._blas.one_thread()
 
     def blas_threads(self) -> int:
-        """Threads that BLAS may use now, by ``pm.sample(blas_cores=...)`` among others."""
-        return min((pool.num_threads for pool in self._blas.lib_controllers), default=sys.maxsize)
-
-    @cached_property
-    def _blas(self) -> ThreadpoolController:
-        return ThreadpoolController().select(user_api="blas")
+        """Threads that BLAS may use now."""
+        return self._blas.n_threads
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k != "_blas"}
-        return state | {"threads": Threads(), "_cast": {}, "_passed_on": {}}
+        return self.__dict__ | {"threads": Threads(), "_cast": {}, "_passed_on": {}}
 
     def _scalar(self, value: float) -> np.ndarray:
         return np.asarray(value, dtype=self.density.dtype)

@@ -4,12 +4,11 @@ Between the call and its result nothing returns to the host. The output buffers 
 that a stretch writes where the one before did.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from pymc_deer.backends.aligned import empty_tape, fill_tape
 from pymc_deer.backends.default_device import default_device
 from pymc_deer.backends.jax_loops import state_at
+from pymc_deer.backends.jax_process import JaxProcess
 from pymc_deer.backends.jax_programs import JaxPrograms
 from pymc_deer.backends.jax_results import Results
 from pymc_deer.backends.pace import Pace, Unhurried
@@ -28,7 +28,6 @@ from pymc_deer.batches import as_many
 from pymc_deer.beside import Beside
 from pymc_deer.memory import CAUTIOUS
 from pymc_deer.ops.batch import Batching
-from pymc_deer.status import ForkError
 
 _RESULTS = 10
 """Arrays of length D that a state of a window has among its results: of five windows, two each."""
@@ -57,7 +56,7 @@ class JaxSolver(JaxPrograms):
     many_normals = 2**24
     sweeps_whole_windows = True
     fills_all = False
-    _jax_process: ClassVar[int | None] = None
+    _device: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -85,6 +84,10 @@ class JaxSolver(JaxPrograms):
             _tapes=Spares(),
         )
 
+    def for_threads(self) -> Self:
+        """See :meth:`Solver.for_threads`; ``jax.default_device`` speaks to one thread alone."""
+        return self._changed(_device=default_device())
+
     def solve_together(
         self, chains: Sequence[Request], params: Sequence[np.ndarray], at_once: int
     ) -> list[Trajectory]:
@@ -99,7 +102,7 @@ class JaxSolver(JaxPrograms):
         if not self.overlaps or self.plan.window == 1 or chains[0].n_transitions <= at_once:
             return super()._solve_batch(chains, inputs, at_once)
         with closing(Beside()) as writer:
-            beside = self._changed(_writer=writer)
+            beside = self.for_threads()._changed(_writer=writer)
             found = super(JaxSolver, beside)._solve_batch(chains, inputs, at_once)
             writer.wait()
         return found
@@ -276,16 +279,13 @@ class JaxSolver(JaxPrograms):
     @contextmanager
     def _session(self) -> Iterator[None]:
         # Of all solvers: what a copied step compiles anew in a fork would hang just as well.
-        JaxSolver._jax_process = JaxSolver._jax_process or os.getpid()
-        if os.getpid() != JaxSolver._jax_process:
-            raise ForkError(
-                "JAX cannot run in a forked process. Write pm.sample(..., mp_ctx='forkserver'), "
-                "pm.sample(..., cores=1), or backend='numba'."
-            )
+        JaxProcess.enter()
         # 64 bits in float32 too, whose graphs count in int64. Where it may, XLA multiplies float32
         # matrices with 11 bits of each number (TF32, on GPUs since 2020): a thousand times tol.
         # The user's settings come back afterwards.
-        with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        # The device is named in every thread: programs are compiled anew where it is not.
+        device = jax.default_device(self._device or default_device())
+        with device, jax.enable_x64(True), jax.default_matmul_precision("highest"):
             yield
 
     def _take_buffers(self, n_chains: int, rows: int) -> tuple[jax.Array, ...]:

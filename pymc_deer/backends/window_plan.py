@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 _NARROWEST = 8
 """Windows below it cost more than the steps they save."""
 
+LEAST_SWEEPS = 6
+"""Wide windows take no fewer sweeps than this, even in perfect whitening; narrow ones may."""
+
 
 @dataclass(frozen=True)
 class WindowPlan:
@@ -35,6 +38,13 @@ class WindowPlan:
         return -(-n // self.window) * per_window
 
     def narrowed(self, times: int) -> "WindowPlan":
-        """The plan with a quarter of the window, so many times over; below 8 it is sequential."""
+        """The plan with a quarter of the window, so many times over; below 8 it is sequential.
+
+        A sweep has to pay for itself as before: as many are allowed for as many transitions, but no
+        fewer than a window may need.
+        """
         window = self.window >> (2 * times)
-        return replace(self, window=window if window >= _NARROWEST else 1)
+        most = self.max_sweeps
+        if most is not None:
+            most = min(most, max(LEAST_SWEEPS, -(-most * window // self.window)))
+        return replace(self, window=window if window >= _NARROWEST else 1, max_sweeps=most)

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.window_plan import LEAST_SWEEPS
 from pymc_deer.chains.trials import DEFAULT_CURVATURE, DEFAULT_RULE, Trial, Trials
 from pymc_deer.jacobian import Rule
 from pymc_deer.status import BackendError
 
-_LEAST_SWEEPS = 6
-"""Wide windows take no fewer sweeps than this, even in perfect whitening."""
-
-_LEAST_WORK = 2 * _LEAST_SWEEPS
+_LEAST_WORK = 2 * LEAST_SWEEPS
 """Gradients that a window evaluates for one of the sequential chain, at least: two a sweep."""
 
 _PATIENCE = 1.5
@@ -160,7 +158,7 @@ def _search(trials: Trials, widths: Sequence[int], rule: Rule, device: str) -> l
 def _tried(trials: Trials, width: int, rule: Rule) -> Trial | None:
     """Windows of a width; None if they take too long for any number of sweeps to pay."""
     break_even = trials.break_even(width, rule)
-    if break_even < _LEAST_SWEEPS and width > _SLOW_START:
+    if break_even < LEAST_SWEEPS and width > _SLOW_START:
         return None
     return trials.run(width, rule, min(width, int(np.ceil(_PATIENCE * break_even))))
 
@@ -174,7 +172,7 @@ def _best_rule(
     trials: Trials, first: Trial, rules: Sequence[Rule]
 ) -> tuple[Trial, tuple[Trial, ...]]:
     """The fastest of a trial and of the other rules, which are tried where sweeps are many."""
-    few = first.sweeps_per_1000 * first.window <= 2000 * _LEAST_SWEEPS
+    few = first.sweeps_per_1000 * first.window <= 2000 * LEAST_SWEEPS
     if few or _is_short(trials, first):
         return first, ()
     others = []

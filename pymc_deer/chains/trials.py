@@ -13,6 +13,7 @@ from pymc_deer.backends.request import TapedRequest, Tuning
 from pymc_deer.chains.chain import Chain, ChainRecord
 from pymc_deer.chains.plan import SHORTEST_CALL, in_windows
 from pymc_deer.chains.stretch import Streams
+from pymc_deer.duplicate import duplicate
 from pymc_deer.jacobian import Rule
 from pymc_deer.noise import Tape
 from pymc_deer.start import Start
@@ -202,9 +203,10 @@ class Trials:
 
     def compile_together(self, windows: Sequence[int], rule: Rule) -> None:
         """Have windows of all these widths compiled at the same time, on the host's cores."""
+        own = duplicate(self, solver=self.solver.for_threads())
         # Here, so that no thread finds or leaves another one's limit.
         with self.solver.one_blas_thread(), ThreadPoolExecutor() as pool:
-            for compiled in [pool.submit(self.warm_up, window, rule) for window in windows]:
+            for compiled in [pool.submit(own.warm_up, window, rule) for window in windows]:
                 compiled.result()
 
     def sweep_seconds(self, window: int, rule: Rule) -> float:

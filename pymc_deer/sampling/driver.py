@@ -281,7 +281,8 @@ def _begun(
     params = step.density.param_values({})
     with phases.of("compile"):
         values = Values(step.model, step.density, settings.var_names, settings.chains)
-    ensemble = _started(step, params, settings, hardware, initvals)
+        # Where devices share the chains, their programs are compiled here.
+        ensemble = _started(step, params, settings, hardware, initvals)
     stored = settings.stored(step.options)
     attrs = fixed_attrs(step.backend, step.attrs, stored.options)
     if store is None:
@@ -318,8 +319,9 @@ def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run
             values = Values(model, step.density, settings.var_names, settings.chains)
         checkpoint.fingerprint.refuse_other_values(values)
         params = step.density.param_values({})
-        ensemble = Ensemble(hardware.solver(step.solver, settings, params), checkpoint.records)
-        checkpoint.fingerprint.refuse_other_density(ensemble.solver, params)
+        with phases.of("compile"):
+            ensemble = Ensemble(hardware.solver(step.solver, settings, params), checkpoint.records)
+            checkpoint.fingerprint.refuse_other_density(ensemble.solver, params)
         recorder = StoreRecorder.resumed(values, place, checkpoint, phases)
     attrs = checkpoint.attrs
     return Run(settings, step, params, ensemble, recorder, phases, attrs, hardware)

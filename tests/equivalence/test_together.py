@@ -7,6 +7,7 @@ from functools import cache
 from itertools import chain, repeat
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -435,6 +436,33 @@ def test_chains_have_threads_of_their_own(
     monkeypatch.setattr(Pace, "allows", waiting)
     found = solver.run_together(runs(case)[:2], case.params, 512)
     assert len(found) == 2
+
+
+@ON_JAX
+@pytest.mark.parametrize("window", [1, 64])
+def test_threads_run_on_the_device_that_their_caller_is_on(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`jax.default_device`, as a context, speaks to one thread."""
+    solver, case = compiled("jax", window), problem("eight_schools")
+    [cpu, *_], asking, ran = jax.local_devices(), set(), set()
+    take = JaxSolver._take_buffers
+
+    def asked() -> Any:
+        asking.add(threading.current_thread().name)
+        return cpu
+
+    def taken(solver: JaxSolver, n_chains: int, rows: int) -> Any:
+        ran.add((threading.current_thread().name, jax.config.jax_default_device))
+        return take(solver, n_chains, rows)
+
+    monkeypatch.setattr("pymc_deer.backends.jax.default_device", asked)
+    monkeypatch.setattr(JaxSolver, "_take_buffers", taken)
+    solver.run_together(runs(case), case.params, 512)
+    main = threading.main_thread().name
+    assert asking == {main}
+    assert main not in {thread for thread, _ in ran}
+    assert {device for _, device in ran} == {cpu}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -12,7 +12,7 @@ from pymc.exceptions import SamplingError
 import pymc_deer.backends
 import pymc_deer.backends.jax
 from pymc_deer import DeerHMC, DeerMALA
-from pymc_deer.backends import resolve_backend
+from pymc_deer.backends import jax_process, resolve_backend
 from pymc_deer.status import (
     BackendError,
     DeerError,
@@ -38,7 +38,7 @@ def test_jax_in_another_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     point, _ = step.step(model.initial_point())
     step.setup_chain(np.random.default_rng(0), 0, 5)
     with monkeypatch.context() as patch:
-        patch.setattr(pymc_deer.backends.jax, "os", SimpleNamespace(getpid=lambda: -1))
+        patch.setattr(jax_process, "os", SimpleNamespace(getpid=lambda: -1))
         with pytest.raises(ForkError, match=r"mp_ctx='forkserver'.*cores=1.*backend='numba'"):
             step.step(model.initial_point())
     step.setup_chain(np.random.default_rng(0), 0, 5)

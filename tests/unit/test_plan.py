@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 
 from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.chains.plan import window_plan
 from pymc_deer.chains.prepare import prepare
 from pymc_deer.chains.trials import Foreseen
@@ -38,6 +39,18 @@ def test_many_chains_of_large_states_are_called_for_a_few_transitions() -> None:
 def test_windows_are_as_wide_for_many_chains() -> None:
     plans = [window_plan(1024, None, 1e-6, density_of(50), n) for n in (1, 256)]
     assert [plan.capacity for plan in plans] == [4096, 4096]
+
+
+@pytest.mark.parametrize(
+    ("max_sweeps", "narrowed"), [(None, [None, None]), (16, [6, 6]), (96, [24, 6]), (4, [4, 4])]
+)
+def test_a_sweep_of_narrower_windows_has_to_pay_as_well(
+    max_sweeps: int | None, narrowed: list[int | None]
+) -> None:
+    """With all the sweeps of the wide ones they would never be narrowed again."""
+    plan = WindowPlan(256, max_sweeps, 1e-6, 1024)
+    assert [plan.narrowed(times).max_sweeps for times in (1, 2)] == narrowed
+    assert [plan.narrowed(times).window for times in (1, 2, 3)] == [64, 16, 1]
 
 
 @pytest.mark.parametrize(
