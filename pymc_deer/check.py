@@ -10,7 +10,8 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
-from pymc_deer.density import Density, Point
+from pymc_deer.density import Density
+from pymc_deer.layout import Point
 from pymc_deer.noise import draw_tape
 from pymc_deer.options import BackendName
 from pymc_deer.sweep import SweepSpec

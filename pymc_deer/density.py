@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.simulator import SimulatorRV
 from pymc.model import Model
 from pymc.pytensorf import rewrite_pregrad
 from pymc.vartypes import continuous_types
@@ -39,57 +40,10 @@ from pymc_deer.graphs.logistic import evaluated_once
 from pymc_deer.graphs.named_axes import ARRAY_TYPES, array_like, named_as, without_names
 from pymc_deer.graphs.row_order import RowOrder, in_fast_order
 from pymc_deer.graphs.sums_by_group import summed_by_group_first
+from pymc_deer.layout import Layout, Point, changed_shape
 from pymc_deer.precision import added_in_float64, precision_of
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
-
-Point = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where each value variable lies in the raveled vector.
-
-    Attributes
-    ----------
-    names, shapes, dtypes
-        One entry per value variable, in the model's order.
-    """
-
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[str, ...]
-
-    @cached_property
-    def offsets(self) -> tuple[int, ...]:
-        return tuple(np.cumsum([0, *(int(np.prod(s)) for s in self.shapes)]).tolist())
-
-    @property
-    def size(self) -> int:
-        """D, the dimension of the raveled vector."""
-        return self.offsets[-1]
-
-    def ravel(self, point: Point, dtype: str) -> np.ndarray:
-        """Raveled copy, shape (D,), of the point's values."""
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            if np.shape(point[name]) != shape:
-                raise _changed_shape(name, shape, np.shape(point[name]))
-        return np.concatenate([np.asarray(point[n], dtype=dtype).ravel() for n in self.names])
-
-    def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Values by name, each in its own shape and dtype: views of x where x is of that dtype."""
-        ends = self.offsets[1:]
-        columns = (self.names, self.shapes, self.dtypes, self.offsets[:-1], ends)
-        return {
-            n: x[a:b].reshape(s).astype(t, copy=False)
-            for n, s, t, a, b in zip(*columns, strict=True)
-        }
-
-    def unravel_symbolic(self, x: Tensor) -> dict[str, Tensor]:
-        """The same of a symbolic x, shape (D,)."""
-        ends = self.offsets[1:]
-        columns = (self.names, self.shapes, self.dtypes, self.offsets[:-1], ends)
-        return {n: x[a:b].reshape(s).astype(t) for n, s, t, a, b in zip(*columns, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -148,10 +102,10 @@ class Density:
         values = tuple(_current_value(source, point) for source in self._sources)
         for param, value in zip(self.params, values, strict=True):
             if value.shape != param.type.shape:
-                raise _changed_shape(param.name, param.type.shape, value.shape)
+                raise changed_shape(param.name, param.type.shape, value.shape)
         for length in self._lengths:
             if (now := int(length.variable.get_value(borrow=True))) != length.value:
-                raise _changed_shape(f"Dimension {length.name}", (length.value,), (now,))
+                raise changed_shape(f"Dimension {length.name}", (length.value,), (now,))
         return values
 
     def forget_data(self) -> None:
@@ -203,13 +157,6 @@ class Density:
         v = self.x.type("v")
         product = self.hvp(self.x, v).astype(self.dtype)
         return vectorize_graph(product, {self.x: x[:, None, :], v: probes})
-
-
-def _changed_shape(name: str, old: tuple[int, ...], new: tuple[int, ...]) -> ModelError:
-    return ModelError(
-        f"{name} changed from shape {old} to {new} since this step was made. Make the step anew, "
-        "after the change."
-    )
 
 
 @dataclass
@@ -284,13 +231,10 @@ def build_density(
     chosen = list(model.value_vars if value_vars is None else value_vars)
     rv_names = {value: rv.name for rv, value in model.rvs_to_values.items()}
     _check_variables(chosen, rv_names)
+    _refuse_simulators(model)
     refuse_shapes(model)
     point = model.initial_point()
-    layout = Layout(
-        names=tuple(v.name for v in chosen),
-        shapes=tuple(np.shape(point[v.name]) for v in chosen),
-        dtypes=tuple(v.dtype for v in chosen),
-    )
+    layout = Layout.of(chosen, point, model)
     if layout.size == 0:
         raise ModelError(f"{', '.join(layout.names)}: no elements, so there is nothing to sample.")
     dtype = precision_of(chosen)
@@ -358,6 +302,13 @@ def build_density(
 def _check_variables(chosen: Sequence[Tensor], rv_names: Mapping[Tensor, str]) -> None:
     if not chosen:
         raise ModelError("The model has no free variables to sample: add a prior, or pass vars.")
+    names = [v.name for v in chosen]
+    if twice := {name for name in names if names.count(name) > 1}:
+        clashing = ", ".join(rv_names[v] for v in chosen if v.name in twice)
+        raise ModelError(
+            f"{clashing}: their unconstrained values are all called {', '.join(sorted(twice))}. "
+            "Give one of the variables another name."
+        )
     discrete = [rv_names[v] for v in chosen if v.type.dtype in discrete_dtypes]
     if discrete:
         raise ModelError(
@@ -370,6 +321,15 @@ def _check_variables(chosen: Sequence[Tensor], rv_names: Mapping[Tensor, str]) -
         raise ModelError(
             f"{', '.join(unfit)}: only float32 and float64 variables can be sampled. Write "
             "pytensor.config.floatX = 'float64', or give the variable a dtype."
+        )
+
+
+def _refuse_simulators(model: Model) -> None:
+    simulated = [rv.name for rv in model.observed_RVs if isinstance(rv.owner.op, SimulatorRV)]
+    if simulated:
+        raise ModelError(
+            f"{', '.join(simulated)}: a pm.Simulator has no likelihood, and so no gradient. Write "
+            "pm.sample_smc()."
         )
 
 

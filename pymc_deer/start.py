@@ -7,8 +7,9 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_deer.backends.base import Solver
-from pymc_deer.density import Density, Layout, Point
+from pymc_deer.density import Density
 from pymc_deer.graphs.checks import term_logps
+from pymc_deer.layout import Layout, Point
 from pymc_deer.lockstep import in_lockstep
 from pymc_deer.metric import identity_metric
 from pymc_deer.status import StartError

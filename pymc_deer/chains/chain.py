@@ -260,7 +260,7 @@ class Chain:
             record.narrowing += 1
         if record.warmup.finished:
             record.kept = record.kept.copy()
-            record.kept.add(solved.draws[:n])
+            record.kept.add(record.warmup.turned_back(solved.draws[:n]))
         self.record, self._solved = record, None
 
     def _choose_length(self, tuning: bool, calls: int) -> int:
@@ -330,15 +330,32 @@ class Chain:
 
     def warning(self) -> str | None:
         """What the user should know about the draws kept: each thing once."""
-        record, messages = self.record, []
-        if record.narrowing and not record.warned:
-            plans = self.solver.plan, self._narrowed_solver.plan
-            messages.append(narrowed_window(*(plan.window for plan in plans)))
-            record.warned = True
-        n = record.kept.count
-        if record.n_draws_left == 0 and n >= _ENOUGH_DRAWS:
-            time = record.kept.autocorrelation_time()
-            if time > _SLOW:
-                steps, n_leapfrog = record.warmup.steps_per_draw, record.warmup.tuning.lengths[0]
-                messages.append(slow_mixing(n, n / time, steps, n_leapfrog))
-        return " ".join(messages) or None
+        messages = [self.narrowing_warning(), mixing_warning([self])]
+        return " ".join(filter(None, messages)) or None
+
+    def narrowing_warning(self) -> str | None:
+        """That windows were too wide, once."""
+        record = self.record
+        if not record.narrowing or record.warned:
+            return None
+        record.warned = True
+        return narrowed_window(self.solver.plan.window, self._narrowed_solver.plan.window)
+
+    @property
+    def few_effective(self) -> float | None:
+        """What all draws kept are worth in the slowest direction, where that is too little."""
+        kept = self.record.kept
+        if self.record.n_draws_left or kept.count < _ENOUGH_DRAWS:
+            return None
+        time = kept.autocorrelation_time()
+        return kept.count / time if time > _SLOW else None
+
+
+def mixing_warning(chains: Sequence[Chain]) -> str | None:
+    """What the user should know of those among chains of one run that mix slowly, if any."""
+    few = [n for chain in chains if (n := chain.few_effective) is not None]
+    if not few:
+        return None
+    record = chains[0].record
+    steps, n_leapfrog = record.warmup.steps_per_draw, record.warmup.tuning.lengths[0]
+    return slow_mixing(record.kept.count, few, len(chains), steps, n_leapfrog)

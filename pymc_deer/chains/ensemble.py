@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pymc_deer.backends.base import Solver
-from pymc_deer.chains.chain import Chain, ChainRecord, begin_together
+from pymc_deer.chains.chain import Chain, ChainRecord, begin_together, mixing_warning
 from pymc_deer.chains.stretch import SolvedStretch
 from pymc_deer.start import Start
 from pymc_deer.warmup.adaptation import observe
@@ -122,12 +122,10 @@ class Ensemble:
             record.narrowing = narrowing
         return solved
 
-    def warnings(self) -> list[str]:
-        """What the user should know of each chain; each thing once."""
-        messages, warned = [], False
-        for chain in self.chains:
-            # Windows are of one width: the first chain has told of all.
-            chain.record.warned |= warned
-            messages.append(chain.warning())
-            warned = chain.record.warned
-        return [message for message in messages if message]
+    def narrowing_warning(self) -> str | None:
+        """That windows were too wide, once: they are of one width, and the first chain tells."""
+        return self.chains[0].narrowing_warning()
+
+    def mixing_warning(self) -> str | None:
+        """What the user should know of chains that mix slowly."""
+        return mixing_warning(self.chains)

@@ -27,8 +27,9 @@ from pymc_deer.chains.trials import (
     Trials,
     run_pilot,
 )
-from pymc_deer.density import Density, Point
+from pymc_deer.density import Density
 from pymc_deer.jacobian import Rule
+from pymc_deer.layout import Point
 from pymc_deer.metric import MetricKind, identity_metric
 from pymc_deer.options import BackendName, Options
 from pymc_deer.start import find_start
@@ -98,6 +99,7 @@ def new_warmup(
         warmup_steps_per_draw=options.warmup_steps_per_draw,
         thinning=options.thinning,
         white=options.white,
+        angles=density.layout.columns_of_angles,
     )
 
 

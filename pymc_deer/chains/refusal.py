@@ -10,8 +10,9 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_deer.backends.base import Solver
-from pymc_deer.density import Density, Layout, Point
+from pymc_deer.density import Density
 from pymc_deer.graphs.checks import term_logps
+from pymc_deer.layout import Layout, Point
 from pymc_deer.metric import identity_metric
 from pymc_deer.options import Options
 from pymc_deer.status import ModelError, invalid_option

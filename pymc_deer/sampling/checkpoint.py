@@ -21,6 +21,7 @@ from pymc_deer.sampling.settings import Settings
 from pymc_deer.status import OptionError
 from pymc_deer.store import replace_file
 from pymc_deer.warmup.adaptation import Warmup
+from pymc_deer.warmup.angles import Angles
 from pymc_deer.warmup.dual_averaging import DualAveraging
 from pymc_deer.warmup.metric_estimate import Moments
 from pymc_deer.warmup.metric_low_rank import Sample
@@ -31,7 +32,7 @@ from pymc_deer.warmup.window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 11
+_FORMAT = 12
 """To be raised when what is stored changes its meaning or its fields."""
 
 
@@ -129,6 +130,6 @@ def _unreadable(where: str) -> OptionError:
 _CLASSES = (
     *(Checkpoint, Settings, Calibration, Trial, Fingerprint),
     *(ChainRecord, Streams, Rows, BatchMeans, Warmup, Stretch, DualAveraging, Tuning, Metric),
-    *(TargetAccept, PathLength, PathStatistics, WarmupWindow, Moments, Sample),
+    *(TargetAccept, PathLength, PathStatistics, WarmupWindow, Angles, Moments, Sample),
 )
 """Classes that a checkpoint is made of."""

@@ -17,6 +17,7 @@ from pymc_deer.duplicate import duplicate
 from pymc_deer.memory import affordable_rows
 from pymc_deer.metric import Metric, MetricKind, identity_metric
 from pymc_deer.path_length import FIRST_LENGTH, MAX_STEPS, PathLength
+from pymc_deer.warmup.angles import Angles
 from pymc_deer.warmup.dual_averaging import DualAveraging
 from pymc_deer.warmup.path_statistics import TOO_MANY_TRANSITIONS
 from pymc_deer.warmup.schedule import Stretch, warmup_schedule
@@ -74,6 +75,8 @@ class Warmup:
     batch_time
         Transitions for an independent draw by batch means, with the metric before this one; None
         where no path length was looked for.
+    angles
+        Columns of the state that are angles, shape (A,), which may go around.
     finished
         Whether the tuned values are fixed.
     window
@@ -91,6 +94,7 @@ class Warmup:
     white: float
     path: PathLength
     target: TargetAccept
+    angles: np.ndarray
     batch_time: float | None = None
     finished: bool = False
     done: int = 0
@@ -145,13 +149,24 @@ class Warmup:
 
     def extended_window(self, trajectories: Sequence[Trajectory]) -> WarmupWindow:
         """The window behind a solved stretch of each chain that learns together."""
-        if not self.stretch.explores and self.path.adapts:
-            return self.window.with_paths(trajectories)
-        if not self.stretch.learns_metric:
+        final = not self.stretch.explores and self.path.adapts
+        if not (final or self.stretch.learns_metric):
             return self.window
+        window, metric = self.window, self.tuning.metric
+        if len(self.angles):
+            window = window.with_angles(self.angles, metric, trajectories)
+            trajectories = window.turned_back(metric, trajectories)
+        if final:
+            return window.with_paths(trajectories)
         batch = -(-self.stretch.n_draws * self.steps_per_draw // _BATCHES_PER_STRETCH)
-        window = self.window.extended(trajectories, self.tuning.metric, batch)
+        window = window.extended(trajectories, metric, batch)
         return window.with_paths(trajectories) if self.path.adapts else window
+
+    def turned_back(self, x: np.ndarray) -> np.ndarray:
+        """Draws (n, D) whose angles are all within half a turn of the metric's centre."""
+        if not len(self.angles):
+            return x
+        return Angles(self.angles, self.tuning.metric.mu[self.angles]).turned_back_in_x(x)
 
     def finish(self) -> None:
         """Fix the tuned values for the draws to keep."""
@@ -314,6 +329,7 @@ def start_warmup(
     warmup_steps_per_draw: int,
     thinning: float,
     white: float,
+    angles: np.ndarray,
 ) -> Warmup:
     """Adaptation at the start of a chain: whatever the user fixed stays fixed.
 
@@ -333,7 +349,7 @@ def start_warmup(
         Transitions for each recorded draw of warm-up if `fixed_steps` is None.
     thinning
         Transitions for each one after it, in autocorrelation times of the slowest coordinate.
-    white
+    white, angles
         As in :class:`Warmup`.
     """
     metric = identity_metric(kind, size) if factor is None else Metric(np.zeros(size), factor)
@@ -352,6 +368,7 @@ def start_warmup(
         white=white,
         path=path,
         target=target,
+        angles=angles,
     )
 
 

@@ -1,7 +1,7 @@
 """What one window of warm-up shows: moments for the metric, batch means for the mixing."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from pymc_deer.acceptance import count_unstable
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
 from pymc_deer.metric import Metric, MetricKind
+from pymc_deer.warmup.angles import Angles
 from pymc_deer.warmup.metric_estimate import Moments, estimate_metric, merged
 from pymc_deer.warmup.metric_low_rank import Sample, estimate_low_rank
 from pymc_deer.warmup.mixing import (
@@ -54,6 +55,8 @@ class WarmupWindow:
         What transitions of different lengths show; None where nobody wants to know.
     n_unstable
         Transitions of all chains with too large an energy error.
+    angles
+        Coordinates that are angles, and where they were first; None where there are none.
     """
 
     halves: tuple[Moments, ...] = ()
@@ -64,6 +67,7 @@ class WarmupWindow:
     sample: Sample | None = None
     paths: PathStatistics | None = None
     n_unstable: int = 0
+    angles: Angles | None = None
 
     @property
     def n_seen(self) -> int:
@@ -110,6 +114,22 @@ class WarmupWindow:
         if paths is None:
             paths = PathStatistics.empty(len(trajectories), trajectories[0].z.shape[1])
         return duplicate(self, paths=paths.extended(trajectories))
+
+    def with_angles(
+        self, columns: np.ndarray, metric: Metric, trajectories: Sequence[Trajectory]
+    ) -> "WarmupWindow":
+        """With the directions in which angles are, if they are the first that are seen of them."""
+        if self.angles is not None:
+            return self
+        z = np.concatenate([t.z for t in trajectories])
+        return duplicate(self, angles=Angles.about_mean(columns, metric, z))
+
+    def turned_back(
+        self, metric: Metric, trajectories: Sequence[Trajectory]
+    ) -> Sequence[Trajectory]:
+        """The same, whose angles are all within half a turn of where they were first."""
+        assert self.angles is not None
+        return [replace(t, z=self.angles.turned_back(metric, t.z)) for t in trajectories]
 
     def at_stretch_end(self) -> "WarmupWindow":
         """Where the next draws belong to another stretch."""

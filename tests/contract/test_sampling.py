@@ -367,6 +367,24 @@ def test_what_is_computed_of_a_draw_does_not_depend_on_where_blocks_end() -> Non
         assert_array_equal(values.at(draws[:, first:last], first)["mu"], whole[:, first:last])
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_angles_that_go_around_take_no_longer_paths(
+    kernel: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pm.Model() as model:
+        pm.VonMises("angle", 0.0, 1.0, shape=2)
+        pm.Normal("x", shape=5)
+    named = {"idata_kwargs": {"include_transformed": True}}
+    with caplog.at_level("WARNING"):
+        idata = together(model, kernel=kernel, draws=1000, tune=500, chains=2, **named)
+    assert np.abs(idata["posterior"]["angle_circular__"]).max() > 2 * np.pi
+    assert idata["sample_stats"]["n_steps"].mean() <= 6
+    assert not caplog.messages
+    # The ratio of two Bessel functions.
+    error = 4 * np.sqrt(0.165 / 1000)
+    assert_allclose(np.cos(idata["posterior"]["angle"]).mean(), 0.4464, atol=error)
+
+
 def test_initial_values_and_var_names() -> None:
     frozen = {"step_size": 1e-12, "metric": np.eye(10), "steps_per_draw": 1, "tune": 0, "draws": 3}
     initvals = [{"mu": 1.0}, {"mu": -2.0}]

@@ -98,6 +98,7 @@ def new_warmup(n_tune: int = 100, **changes) -> Warmup:
         "warmup_steps_per_draw": 10,
         "thinning": 0.5,
         "white": 1.5,
+        "angles": np.array([], int),
     }
     return start_warmup(SIZE, n_tune, **(options | changes))
 

@@ -1,0 +1,90 @@
+# pyright: reportArgumentType=false, reportReturnType=false
+# (PyTensor's annotations give most symbolic expressions no type that could be checked.)
+"""Where a model's value variables lie in one raveled, unconstrained vector."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from pymc.logprob.transforms import CircularTransform
+from pymc.model import Model
+
+from pymc_deer.status import ModelError
+from pymc_deer.typing import Tensor
+
+Point = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each value variable lies in the raveled vector.
+
+    Attributes
+    ----------
+    names, shapes, dtypes
+        One entry per value variable, in the model's order.
+    angles
+        Which of them are angles, as `pm.VonMises` has them: 2 pi on, the density is the same.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    angles: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[Tensor], point: Point, model: Model) -> "Layout":
+        """That of some value variables, of the shapes that they have at a point."""
+        transforms = {model.rvs_to_values[rv]: t for rv, t in model.rvs_to_transforms.items()}
+        return cls(
+            names=tuple(v.name for v in values),
+            shapes=tuple(np.shape(point[v.name]) for v in values),
+            dtypes=tuple(v.dtype for v in values),
+            angles=tuple(isinstance(transforms.get(v), CircularTransform) for v in values),
+        )
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        return tuple(np.cumsum([0, *(int(np.prod(s)) for s in self.shapes)]).tolist())
+
+    @property
+    def size(self) -> int:
+        """D, the dimension of the raveled vector."""
+        return self.offsets[-1]
+
+    @cached_property
+    def columns_of_angles(self) -> np.ndarray:
+        """Where the angles lie in the raveled vector, shape (A,)."""
+        ends = zip(self.angles, self.offsets[:-1], self.offsets[1:], strict=True)
+        return np.array([i for angle, a, b in ends if angle for i in range(a, b)], dtype=int)
+
+    def ravel(self, point: Point, dtype: str) -> np.ndarray:
+        """Raveled copy, shape (D,), of the point's values."""
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if np.shape(point[name]) != shape:
+                raise changed_shape(name, shape, np.shape(point[name]))
+        return np.concatenate([np.asarray(point[n], dtype=dtype).ravel() for n in self.names])
+
+    def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Values by name, each in its own shape and dtype: views of x where x is of that dtype."""
+        ends = self.offsets[1:]
+        columns = (self.names, self.shapes, self.dtypes, self.offsets[:-1], ends)
+        return {
+            n: x[a:b].reshape(s).astype(t, copy=False)
+            for n, s, t, a, b in zip(*columns, strict=True)
+        }
+
+    def unravel_symbolic(self, x: Tensor) -> dict[str, Tensor]:
+        """The same of a symbolic x, shape (D,)."""
+        ends = self.offsets[1:]
+        columns = (self.names, self.shapes, self.dtypes, self.offsets[:-1], ends)
+        return {n: x[a:b].reshape(s).astype(t) for n, s, t, a, b in zip(*columns, strict=True)}
+
+
+def changed_shape(name: str, old: tuple[int, ...], new: tuple[int, ...]) -> ModelError:
+    """What to raise of something that is not as it was when the density was built."""
+    return ModelError(
+        f"{name} changed from shape {old} to {new} since this step was made. Make the step anew, "
+        "after the change."
+    )
