@@ -1,10 +1,15 @@
 """Exceptions of the package: what happened, and what to write instead."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from pymc.exceptions import SamplingError
 
 _LONGEST = 80
 """Characters of a wrong value that a message shows."""
+
+_LONGEST_REASON = 300
+"""Characters that it shows of another package's message: all of it is in the error behind."""
 
 
 class DeerError(Exception):
@@ -43,12 +48,18 @@ def _shown(value: object) -> str:
         text = repr(value)
     except Exception:  # noqa: BLE001 - Python refuses to write out an integer of 5000 digits
         text = f"<{type(value).__name__}>"
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return _cut(text, _LONGEST)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def cannot_compile(error: Exception | None) -> BackendError:
     """What to say of a model that PyTensor or JAX make no program of."""
-    return BackendError(f"JAX cannot compile this model ({error}). Write backend='numba'.")
+    # JAX goes on with programs and places, over pages.
+    reason = _cut(str(error).strip().partition("\n")[0], _LONGEST_REASON)
+    return BackendError(f"JAX cannot compile this model ({reason}). Write backend='numba'.")
 
 
 def shrunk_window(asked: int, window: int, n_chains: int = 1) -> str:
@@ -69,13 +80,18 @@ def narrowed_window(window: int, narrowed: int) -> str:
     )
 
 
-def slow_mixing(n_draws: int, effective: float, steps_per_draw: int, n_leapfrog: int) -> str:
-    """What to say when draws are worth far fewer independent ones."""
+def slow_mixing(
+    n_draws: int, effective: Sequence[float], n_chains: int, steps_per_draw: int, n_leapfrog: int
+) -> str:
+    """What to say when draws are worth far fewer independent ones, in some chains of a run."""
     remedy = "DeerHMC() or NUTS, pm.sample(), whose transitions are longer"
     if n_leapfrog > 1:
         remedy = "NUTS, pm.sample(), which finds the length of each path anew"
+    whose = "this chain" if n_chains == 1 else f"{len(effective)} of {n_chains} chains"
+    least, most = f"{min(effective):.0f}", f"{max(effective):.0f}"
+    worth = least if least == most else f"{least} to {most}"
     return (
-        f"The {n_draws} draws of this chain are worth about {effective:.0f} independent ones in "
-        f"the slowest direction, although each is {steps_per_draw} transitions from the one "
-        f"before: too few to trust. Try a non-centred form of the model, or {remedy}."
+        f"The {n_draws} draws of {whose} are worth about {worth} independent ones in the slowest "
+        f"direction, although each is {steps_per_draw} transitions from the one before: too few "
+        f"to trust. Try a non-centred form of the model, or {remedy}."
     )

@@ -162,9 +162,10 @@ def sample(
     with closing(run.recorder), closing(run.ensemble.solver.threads):
         _make_draws(run, StretchProgress.of(run, shown, progressbar_theme))
         if not quiet:
+            told = [run.ensemble.narrowing_warning()]
+            told += [run.ensemble.mixing_warning()] if compute_convergence_checks else []
             kind = WarningType.CONVERGENCE
-            told = run.ensemble.warnings()
-            log_warnings([SamplerWarning(kind, text, "warn") for text in told])
+            log_warnings([SamplerWarning(kind, text, "warn") for text in told if text])
         checks = compute_convergence_checks and run.recorder.values.can_be_checked
         ending = Ending(run.attrs, run.phases.total, checks, quiet)
         idata = run.recorder.finished(ending)

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -31,8 +32,8 @@ from pytensor.link.numba.dispatch.basic import numba_funcify
 from xarray import DataTree
 
 import pymc_deer
-import pymc_deer.backends.jax
 from pymc_deer import DeerHMC, examples, plots
+from pymc_deer.backends import jax_process
 from pymc_deer.backends.mesh import AskedDevices
 from pymc_deer.options import Options
 from pymc_deer.sampling.arguments import INSTEAD, OWN
@@ -170,7 +171,7 @@ def missing_backend(name: str) -> Trigger:
 def forked(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
     with one_variable() as model:
         step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
-    patch.setattr(pymc_deer.backends.jax, "os", SimpleNamespace(getpid=lambda: -1))
+    patch.setattr(jax_process, "os", SimpleNamespace(getpid=lambda: -1))
     return step.step(model.initial_point())
 
 
@@ -519,6 +520,18 @@ def some_of_the_data() -> None:
     pm.Normal("y", pm.Normal("x"), observed=batch, total_size=100)
 
 
+def simulated() -> None:
+    with warnings.catch_warnings():
+        # PyMC's, of how it makes one.
+        warnings.filterwarnings("ignore", "RandomVariable Ops will stop", DeprecationWarning)
+        pm.Simulator("s", lambda rng, x, size: rng.normal(x), pm.Normal("x"), observed=0.5)
+
+
+def of_one_name() -> None:
+    pm.HalfNormal("theta")
+    pm.Normal("theta_log__")
+
+
 def nan_in_a_covariate() -> None:
     pm.Normal("y", pm.Normal("x") * np.array([1.0, np.nan]), observed=[1.0, 2.0])
 
@@ -863,6 +876,8 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "logp has no gradient": made(with_potential(Opaque())),
     "NaN in data, such as a covariate, and logp NaN of it": made(model_of(nan_in_a_covariate)),
     "`pm.Minibatch`, or other random numbers in logp": made(model_of(some_of_the_data)),
+    "`pm.Simulator`": made(model_of(simulated)),
+    "two variables whose unconstrained values have one name": made(model_of(of_one_name)),
     "NaN in `pm.Data`": made(model_of(lambda: pm.Data("d", np.array([1.0, np.nan])))),
     "`pm.Data` whose shapes do not fit each other, as when one of two was set anew": (
         made(half_set_anew),

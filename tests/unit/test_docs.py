@@ -36,7 +36,8 @@ def test_the_statistics_page_is_the_generated_table():
         shrunk_window(64, 8),
         shrunk_window(64, 1, n_chains=4),
         narrowed_window(64, 16),
-        slow_mixing(1000, 3.0, 10, 1),
+        slow_mixing(1000, [3.0], 1, 10, 1),
+        slow_mixing(1000, [3.0, 41.0], 4, 10, 1),
     ],
 )
 def test_every_warning_has_a_row(text):
