@@ -523,7 +523,7 @@ def some_of_the_data() -> None:
 def simulated() -> None:
     with warnings.catch_warnings():
         # PyMC's, of how it makes one.
-        warnings.filterwarnings("ignore", "RandomVariable Ops will stop", DeprecationWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
         pm.Simulator("s", lambda rng, x, size: rng.normal(x), pm.Normal("x"), observed=0.5)
 
 

@@ -367,6 +367,20 @@ def test_what_is_computed_of_a_draw_does_not_depend_on_where_blocks_end() -> Non
         assert_array_equal(values.at(draws[:, first:last], first)["mu"], whole[:, first:last])
 
 
+@pytest.mark.parametrize(("checks", "told"), [(True, 1), (False, 0)])
+def test_slow_chains_are_told_of_once_where_convergence_is_checked(
+    checks: bool, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pm.Model() as model:
+        pm.Normal("x", shape=2)
+    crawling = {"metric": np.array([1.0, 1e-4]), "steps_per_draw": 1, "step_size": 0.5}
+    with caplog.at_level("WARNING"):
+        together(model, draws=400, compute_convergence_checks=checks, **crawling)
+    slow = [m for m in caplog.messages if "draws of 2 of 2 chains are worth about" in m]
+    assert len(slow) == told
+    assert told or not caplog.messages
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_angles_that_go_around_take_no_longer_paths(
     kernel: str, caplog: pytest.LogCaptureFixture
