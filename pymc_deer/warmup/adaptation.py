@@ -26,6 +26,10 @@ from pymc_deer.warmup.window import WarmupWindow
 _MAX_STEPS_PER_DRAW = 64
 """Most transitions for a recorded draw: beyond it, longer transitions are the better cure."""
 
+_MOST_GRADIENTS_PER_DRAW = 4096
+"""Leapfrog steps for a recorded draw, four times what a tree of NUTS may take: a posterior on which
+more are needed is not one to wait for."""
+
 _BATCHES_PER_STRETCH = 2
 _ENOUGH_TRANSITIONS = 1000
 """Of all chains, from which a window may shorten paths even if another one follows it."""
@@ -203,6 +207,7 @@ class Warmup:
         if self.adapts_steps and time is not None and isfinite(time):
             # Chains that do not meet are worth no more if they are thinned.
             steps = steps_per_draw(time * self.thinning, len(old.mu))
+            steps = min(steps, self._affordable_steps(path, growth))
             steps = min(steps, self.steps_per_draw) if apart else steps
         target = self.target
         if self.dual_averaging is not None and n_seen >= _ENOUGH_FOR_DIVERGENCES:
@@ -226,15 +231,24 @@ class Warmup:
     def _longest_path(self) -> float:
         return MAX_STEPS * self.tuning.step_size
 
+    @property
+    def _step_size_of_draws(self) -> float:
+        """What it would be if warm-up ended here."""
+        averaging = self.dual_averaging
+        return self.tuning.step_size if averaging is None else averaging.average
+
     def _shortest_path(self, growth: float) -> float:
         """Two steps, by the step size that the draws would have.
 
         They go no further than the first length does, with a metric in which lengths are that much
         larger.
         """
-        averaging = self.dual_averaging
-        step_size = self.tuning.step_size if averaging is None else averaging.average
-        return min(2 * step_size, FIRST_LENGTH / growth)
+        return min(2 * self._step_size_of_draws, FIRST_LENGTH / growth)
+
+    def _affordable_steps(self, path: PathLength, growth: float) -> int:
+        """Transitions that a draw may take, each of such a path, with such a metric."""
+        _, most = path.lengths(growth * self._step_size_of_draws, learning=False)
+        return max(1, _MOST_GRADIENTS_PER_DRAW // most)
 
     def _least_length(self, n_transitions: int, time: float, growth: float) -> float:
         """What a window may shorten paths to, in units of the metric that it teaches.

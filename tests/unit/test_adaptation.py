@@ -449,6 +449,18 @@ def test_what_batches_have_shown_is_not_shortened_by_the_last_metric(
     assert learned.steps_per_draw == steps
 
 
+@pytest.mark.parametrize(("n_leapfrog", "steps"), [(1, 64), (64, 64), (100, 40), (256, 16)])
+def test_a_draw_takes_no_more_gradients_than_anybody_waits_for(n_leapfrog: int, steps: int) -> None:
+    warmup = new_warmup(400, path=PathLength(n_leapfrog), thinning=1.0)
+    warmup.done = max(i for i, s in enumerate(warmup.schedule) if s.ends_window)
+    walk = np.cumsum(np.random.default_rng(0).normal(size=(2000, SIZE)), axis=0)
+    moves = trajectory(walk, -walk, np.full(2000, -0.2))
+    warmup.window = WarmupWindow().extended([moves], warmup.tuning.metric, 100)
+    learned = warmup.learn()
+    assert learned is not None
+    assert learned.steps_per_draw == steps
+
+
 @pytest.mark.parametrize("spread", [0.25, 4.0])
 def test_lengths_are_converted_where_the_metric_changes(spread: float) -> None:
     moves = independent(400)
