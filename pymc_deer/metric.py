@@ -111,7 +111,7 @@ class Metric(_Whitening):
         In one product of all of them how a row is rounded depends on how many there are, and on its
         place among them. A product for each takes at most twice as long.
         """
-        return _ByRow(*self.arrays).to_x(z)
+        return self.to_x(z) if self.is_elementwise else _ByRow(*self.arrays).to_x(z)
 
     def to_z(self, x: np.ndarray) -> np.ndarray:
         """Whiten x of shape (D,)."""

@@ -131,6 +131,16 @@ def _refuse_shapes(model: Model, layout: Layout, point: Point) -> None:
 
 
 def _describe(model: Model, point: Point) -> str:
+    outside = [
+        rv.name
+        for rv, value in model.rvs_to_values.items()
+        if value.name in point and not np.isfinite(point[value.name]).all()
+    ]
+    if outside:
+        return (
+            f"The chain cannot start: the starting value of {', '.join(outside)} lies outside of "
+            "what the variable can be. Give another one, pm.sample(initvals={...})."
+        )
     terms = term_logps(model, point)
     bad = [
         f"{name} is {'NaN' if np.isnan(value) else value}"
@@ -138,7 +148,9 @@ def _describe(model: Model, point: Point) -> str:
         if not np.isfinite(value)
     ]
     what = f"logp of {', '.join(bad)}" if bad else "the gradient of logp is not finite"
+    observed = [rv.name for rv in model.observed_RVs if not np.isfinite(terms.get(rv.name, 0.0))]
+    data = f"the data of {', '.join(observed)} and " if observed else ""
     return (
         f"The chain cannot start: {what}. Give finite starting values, "
-        "pm.sample(initvals={...}), or look at model.debug()."
+        f"pm.sample(initvals={{...}}), or look at {data}model.debug()."
     )

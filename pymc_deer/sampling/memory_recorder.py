@@ -120,11 +120,10 @@ def template(values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -
                 quiet=True,
             )
     except (TypeError, ValueError) as error:
-        given = (
-            f"idata_kwargs={sorted(idata_kwargs)}" if idata_kwargs else "the model's coordinates"
-        )
+        given = [f"idata_kwargs={sorted(idata_kwargs)}"] if idata_kwargs else []
+        given += ["the model's coordinates"] if values.model.coords else []
         raise OptionError(
-            f"sample: draws cannot become InferenceData with {given}: {error}"
+            f"sample: draws cannot become InferenceData with {' and '.join(given)}: {error}"
         ) from error
 
 

@@ -167,9 +167,10 @@ def _add_by_cell(
         return
     order = np.argsort(cells, kind="stable")
     cells = cells[order]
-    firsts = np.flatnonzero(np.diff(cells, prepend=-1))
+    ends = np.append(np.flatnonzero(cells[1:] != cells[:-1]) + 1, len(cells))
+    firsts = np.append(0, ends[:-1])
     cells = cells[firsts]
-    counts.reshape(-1)[cells] += np.diff(firsts, append=len(order))
+    counts.reshape(-1)[cells] += ends - firsts
     sums.reshape(-1, sums.shape[2])[cells] += np.add.reduceat(moves[order], firsts, axis=0)
 
 

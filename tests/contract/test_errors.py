@@ -896,6 +896,15 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         steps_from(with_potential(lambda x: pt.switch(x < 1e6, -np.inf, 0.0))),
         steps_from(with_potential(lambda x: pt.log(x)), x=np.array(-100.0)),
     ),
+    "a start where logp of observed data is not finite": (
+        steps_from(model_of(lambda: pm.Gamma("y", pm.HalfNormal("x"), 1.0, observed=-1.0))),
+        together(model=model_of(lambda: pm.Gamma("y", pm.HalfNormal("x"), 1.0, observed=-1.0))()),
+    ),
+    "a start outside of what the variable can be": (
+        steps_from(one_variable, x=np.array(np.nan)),
+        together(model=model_of(lambda: pm.Uniform("x"))(), initvals={"x": 5.0}),
+        together(model=model_of(lambda: pm.HalfNormal("x"))(), initvals={"x": -1.0}),
+    ),
     # At its minimum the root has a finite value and no slope.
     "a start where the gradient is not finite": steps_from(
         with_potential(lambda x: pt.sqrt(pt.abs(x - 1.0))), x=np.array(1.0)
