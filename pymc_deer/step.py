@@ -26,6 +26,7 @@ from pymc_deer.chains.prepare import Prepared, new_warmup, prepare
 from pymc_deer.chains.stretch import Streams
 from pymc_deer.chains.trials import UNKNOWN
 from pymc_deer.density import Density, build_density
+from pymc_deer.garbage import uncollected
 from pymc_deer.options import BackendName, Options, refuse_seed
 from pymc_deer.start import find_start
 from pymc_deer.stats import STATS_DTYPES_SHAPES
@@ -125,19 +126,21 @@ class DeerStep(BlockedStep):
     @cached_property
     def density(self) -> Density:
         """The log-density of this step's variables."""
-        return build_density(self.model, self.vars, self.options.hvp)
+        with uncollected():
+            return build_density(self.model, self.vars, self.options.hvp)
 
     @cached_property
     def _prepared(self) -> Prepared:
-        return prepare(
-            self.options,
-            self.density,
-            self.model,
-            self.backend,
-            alone=self._alone,
-            run=self._foreseen,
-            calibration=self._calibration,
-        )
+        with uncollected():
+            return prepare(
+                self.options,
+                self.density,
+                self.model,
+                self.backend,
+                alone=self._alone,
+                run=self._foreseen,
+                calibration=self._calibration,
+            )
 
     @property
     def solver(self) -> Solver:

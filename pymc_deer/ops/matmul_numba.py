@@ -27,9 +27,14 @@ def numba_funcify_matrix_product(op: MatrixProduct, node: object = None, **kwarg
 
     @numba_njit
     def matrix_product(x, y):
+        product = np.empty((x.shape[x_rows], y.shape[y_columns]), x.dtype)
         if x.size == 0 or y.size == 0:
             # With no directions, of which a low-rank metric often has none.
-            return np.zeros((x.shape[x_rows], y.shape[y_columns]), x.dtype)
-        return np.dot(read_x(x), read_y(y))
+            for i in range(product.size):
+                product.flat[i] = 0.0
+        else:
+            # Into a place of its own: Numba compiles more for a product that makes one.
+            np.dot(read_x(x), read_y(y), product)
+        return product
 
     return matrix_product, CODE_VERSION

@@ -86,8 +86,8 @@ def sample(
         Recorded draws of each chain, after warm-up.
     kernel
         ``"hmc"`` for :class:`DeerHMC`, ``"mala"`` for :class:`DeerMALA`, whose transitions are of
-        one leapfrog step. The default makes more effective draws a second on all models but one
-        that ``docs/benchmarks.md`` has beside other samplers.
+        one leapfrog step. The default makes more effective draws a second on all models that
+        ``docs/benchmarks.md`` has beside other samplers.
     tune
         Recorded draws of warm-up; 1000 by default.
     chains
