@@ -53,13 +53,20 @@ class RunPlace:
             raise OptionError(
                 f"{where}: store must be a directory that is empty, or does not exist yet."
             )
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        if not above.is_dir():
+            raise OptionError(f"{where}: store cannot be made there: {above} is no directory.")
 
     @classmethod
     def new(cls, path: Path) -> "RunPlace":
         """For a run that begins."""
         cls.refuse_used(path)
-        path.mkdir(parents=True, exist_ok=True)
-        place = cls(path, _locked(path, f"sample(store={str(path)!r})"))
+        where = f"sample(store={str(path)!r})"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OptionError(f"{where}: store cannot be made there: {error}.") from error
+        place = cls(path, _locked(path, where))
         with place.given_back_if_refused():
             # Another process may have begun a run meanwhile, and ended it.
             cls.refuse_used(path)

@@ -331,6 +331,18 @@ def with_place(fill: Callable[[Path], object], **arguments: Any) -> Trigger:
     return trigger
 
 
+def without_room(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    """The system refuses, as it does where a user may not write."""
+
+    def refused(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    def patched(folder: Path) -> None:
+        patch.setattr(Path, "mkdir", refused)
+
+    return with_place(patched, store="new")(sampler, patch)
+
+
 def checkpoint_of(content: bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / "checkpoint.npz").write_bytes(content)
 
@@ -804,6 +816,10 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         for value in (5, True, b"run", "s3://bucket/run", Path("s3://bucket"), "file:///run")
     ),
     "`sample(store=...)` where a run is already": with_place(checkpoint_of(b""), store=""),
+    "`sample(store=...)` where no directory can be made": (
+        with_place(lambda folder: (folder / "notes").touch(), store="notes/run"),
+        without_room,
+    ),
     "`sample(store=...)` that is a file, or a directory with other things": (
         with_place(lambda folder: (folder / "notes").touch(), store=""),
         with_place(lambda folder: (folder / "notes").touch(), store="notes"),
