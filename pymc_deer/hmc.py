@@ -37,8 +37,8 @@ class DeerHMC(DeerStep):
         diverge more, up to 0.95; `step_size_jitter` 0.2, so that no frequency of the
         posterior resonates with the paths; `small_steps` 0.05, so that no chain stays for long in a
         place too narrow for the others; ``steps_per_draw="auto"`` takes 2 transitions for each
-        draw of warm-up, and then aims at draws worth nearly an independent one, of at most 4096
-        leapfrog steps;
+        draw of warm-up, and then aims at draws worth nearly an independent one, of about 4096
+        leapfrog steps at most;
         ``metric="auto"`` is dense up to 32 dimensions, and up to 100 where a gradient reads more
         than D^2 numbers, since long paths need whitening less.
 

@@ -1,4 +1,4 @@
-"""The sampler's options: one frozen, validated object. Every wrong argument is reported here."""
+"""The sampler's options: one frozen, validated object. Every wrong one is reported here."""
 
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, fields
@@ -152,7 +152,7 @@ class Options:
         try:
             covariance = np.asarray(self.metric)
         except ValueError as error:  # ragged
-            raise self._invalid("metric", "an array of numbers") from error
+            raise self._invalid("metric", "an array of real numbers") from error
         if covariance.dtype.kind not in "fiu":
             raise self._invalid("metric", "an array of real numbers")
         covariance = covariance.astype(float)

@@ -581,7 +581,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     '`noise="device"` on Numba': made(backend="numba", noise="device"),
     "unknown metric": each("metric", "full", "Dense", ""),
     "metric not an array of real numbers": each(
-        "metric", None, {"x": 1.0}, ["a"], [1j], object(), print
+        "metric", None, {"x": 1.0}, ["a"], [1j], [[1.0], [1.0, 2.0]], object(), print
     ),
     "metric array of the wrong shape": each("metric", np.ones(2), np.ones((1, 2)), np.array(1.0)),
     "metric array with NaN or infinity": each("metric", np.array([np.nan]), np.array([[np.inf]])),
