@@ -99,14 +99,18 @@ class Density:
         ModelError
             If data, or a dimension that logp depends on, has changed since it was built.
         """
-        values = tuple(_current_value(source, point) for source in self._sources)
-        for param, value in zip(self.params, values, strict=True):
+        values = []
+        for param, source in zip(self.params, self._sources, strict=True):
+            reordered = source if isinstance(source, _Reordered) else None
+            value = _current_value(source if reordered is None else reordered.source, point)
+            # As it was given: put in order, what is too long would be cut.
             if value.shape != param.type.shape:
                 raise changed_shape(param.name, param.type.shape, value.shape)
+            values.append(value if reordered is None else reordered.in_order(value))
         for length in self._lengths:
             if (now := int(length.variable.get_value(borrow=True))) != length.value:
                 raise changed_shape(f"Dimension {length.name}", (length.value,), (now,))
-        return values
+        return tuple(values)
 
     def forget_data(self) -> None:
         """Read data anew, which may have been written to where they are."""
@@ -167,8 +171,8 @@ class _Reordered:
     order: RowOrder
     _last: tuple[np.ndarray, np.ndarray] | None = None
 
-    def value(self, point: Point) -> np.ndarray:
-        given = _current_value(self.source, point)
+    def in_order(self, given: np.ndarray) -> np.ndarray:
+        """What the source gives now, in order."""
         if self._last is None or self._last[0] is not given:
             self._last = given, self.order(given)
         return self._last[1]
@@ -190,13 +194,12 @@ class Length:
     value: int
 
 
-type Source = Constant | SharedVariable | str | _Reordered
+type Origin = Constant | SharedVariable | str
+type Source = Origin | _Reordered
 """Where the value of a parameter is from."""
 
 
-def _current_value(source: Source, point: Point) -> np.ndarray:
-    if isinstance(source, _Reordered):
-        return source.value(point)
+def _current_value(source: Origin, point: Point) -> np.ndarray:
     if isinstance(source, str):
         # A copy: other steps may write into the array they gave out.
         return np.array(point[source])

@@ -117,6 +117,8 @@ def _committed(path: Path) -> tuple[Any, dict[str, dict[str, StoredRows]]]:
     arrays: dict[str, dict[str, StoredRows]] = {}
     for key in json.loads((path / _METADATA).read_text())["metadata"]:
         match key.split("/"):
+            case [group, ".zgroup"]:
+                arrays.setdefault(group, {})
             case [group, name, ".zarray"]:
                 rows = StoredRows(root[f"{group}/{name}"], path / group / name)
                 arrays.setdefault(group, {})[name] = rows

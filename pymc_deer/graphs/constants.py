@@ -72,7 +72,9 @@ def lifted(outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, 
         return elementwise or "float" in var.type.dtype or var.data.size >= _LIFTED_INDICES
 
     constants: list[Any] = [v for v in graph.variables if liftable(v)]
-    constants.sort(key=lambda v: graph.toposort().index(graph.clients[v][0][0]))
+    # One that is an output itself is taken by no node.
+    places = {node: i for i, node in enumerate(graph.toposort())}
+    constants.sort(key=lambda v: places.get(graph.clients[v][0][0], len(places)))
     inputs = (c.type.clone(shape=c.data.shape)(f"constant_{i}") for i, c in enumerate(constants))
     pairs = list(zip(inputs, constants, strict=True))
     made = graph_replace(list(outputs), {c: v for v, c in pairs}, strict=False)

@@ -67,20 +67,32 @@ def _is_squared_distance(variable: Any) -> bool:
 
 
 def _multiplied(variable: Any) -> set[Any]:
-    """What a product, or a square, is of, whatever axes and elements of it."""
+    """What a product, or a square, is of, whatever axes of it."""
     if isinstance(variable, Constant) and variable.data.size == 1:
         return set()
     node = variable.owner
     if node is None:
         return {variable}
-    if isinstance(node.op, (Sum, Subtensor, *_VIEWS)):
+    if isinstance(node.op, (Sum, *_VIEWS)) or _takes_all(node):
         return _multiplied(node.inputs[0])
+    if isinstance(node.op, Subtensor):
+        # The same elements of the same are the same, however many nodes take them.
+        where = (int(i.data) if isinstance(i, Constant) else i for i in node.inputs[1:])
+        return {(node.op, frozenset(_multiplied(node.inputs[0])), *where)}
     kind = getattr(node.op, "scalar_op", None)
     if isinstance(kind, (ps.Pow, ps.Sqr, ps.TrueDiv)):
         return _multiplied(node.inputs[0])
     if isinstance(kind, ps.Mul) or isinstance(node.op, Dot):
         return set().union(*map(_multiplied, node.inputs))
     return {variable}
+
+
+def _takes_all(node: Any) -> bool:
+    """Whether it is an axis of length 1 at most that it does not take whole."""
+    if not isinstance(node.op, Subtensor):
+        return False
+    pairs = zip(node.op.idx_list, node.inputs[0].type.shape, strict=False)
+    return all(index == slice(None) or length == 1 for index, length in pairs)
 
 
 def _terms(variable: Any, sign: float) -> Iterator[tuple[float, Any]]:

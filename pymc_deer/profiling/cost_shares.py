@@ -46,7 +46,7 @@ _PRODUCTS = (Dot, BatchedDot)
 _FACTORIZATIONS = (
     *(linalg.Cholesky, linalg.LU, linalg.LUFactor, linalg.QR, linalg.SVD, linalg.Eig, linalg.Eigh),
     *(linalg.Eigvalsh, linalg.Det, linalg.SLogDet, linalg.MatrixInverse, linalg.MatrixPinv),
-    *(linalg.Expm, linalg.Schur, linalg.Lstsq, linalg.Solve, linalg.CholeskySolve),
+    *(linalg.Expm, linalg.Schur, linalg.Lstsq, linalg.Solve),
 )
 _ELEMENTWISE = (elemwise.CAReduce, extra_ops.CumOp, Argmax)
 _COPIES = (
@@ -232,6 +232,9 @@ def _of_core(op: Any, node: Apply, sizes: "_Sizes") -> Work:
     if isinstance(op, linalg.SolveTriangular):
         # n^2 for each right-hand side, of which there are out / n.
         return Work(matrix=float(out * sizes.shape(node.inputs[0])[-1]))
+    if isinstance(op, linalg.CholeskySolve):
+        # The same twice.
+        return Work(matrix=2.0 * out * sizes.shape(node.inputs[0])[-1])
     if isinstance(op, _FACTORIZATIONS):
         batch, n = sizes.of(node.inputs[0]), sizes.shape(node.inputs[0])[-1]
         return Work(matrix=float(batch * n))

@@ -18,7 +18,7 @@ from pymc_deer.profiling.recommendation import WindowCost, recommend, rounded
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_UNITS = {0: "B", 3: "kB", 6: "MB", 9: "GB"}
+_UNITS = {0: "B", 3: "kB", 6: "MB", 9: "GB", 12: "TB"}
 _WIDTH = 110
 """Columns of the printed report."""
 
@@ -172,5 +172,6 @@ def _html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _bytes_shown(n: float) -> str:
     if not isfinite(n):
         return "-"
-    power = next((power for power in (9, 6, 3) if n >= 10**power), 0)
+    # What is shown as 1000 of one unit is 1 of the next.
+    power = next((power for power in (12, 9, 6, 3) if n >= 0.9995 * 10**power), 0)
     return f"{n / 10**power:.3g} {_UNITS[power]}"

@@ -11,7 +11,7 @@ from pymc.model import Model
 from pymc.progress_bar.progress import ProgressBarOptions
 
 from pymc_deer.options import HMCOptions, listed
-from pymc_deer.status import OptionError, invalid_option
+from pymc_deer.status import ModelError, OptionError, invalid_option
 
 _OF_STEPS = "it moves all variables of the model together, from where initvals says"
 _OF_NUTS = "it has no NUTS to initialise. Write initvals={...} for other starts, or leave it out"
@@ -59,6 +59,11 @@ OWN = (
 
 _URL = re.compile(r"[a-z][\w+.:-]+:/", re.IGNORECASE)
 """How a URL begins, also one that has become a path; of more letters than a drive has."""
+
+_DIMENSIONS = ("chain", "draw")
+_FILE_NAME = re.compile(r"(?!\.z)[^/\\]+")
+_LONGEST_NAME = 240
+"""Bytes of a name, of the 255 that file systems have, to which endings are added."""
 
 
 def refuse_foreign(options: Mapping[str, Any]) -> None:
@@ -184,6 +189,35 @@ def refuse_unknown_names(var_names: Sequence[str] | None, model: Model) -> None:
             f"sample(var_names=...): the model has no {', '.join(unknown)}; it has "
             f"{', '.join(known)}."
         )
+
+
+def refuse_names(model: Model, var_names: Sequence[str] | None, store: Any) -> None:
+    """Refuse names that draws, or the files of a store, cannot be kept by.
+
+    Raises
+    ------
+    ModelError
+        Naming the first.
+    """
+    unobserved = [rv.name for rv in model.unobserved_RVs]
+    recorded = unobserved if var_names is None else [*_listed(var_names)]
+    data = [variable.name for variable in (*model.observed_RVs, *model.data_vars)]
+    for name in (*recorded, *data):
+        if name in _DIMENSIONS:
+            raise ModelError(
+                f"sample: draws have a dimension called {name}, so that no variable can be. Give "
+                "it another name."
+            )
+    if store is None:
+        return
+    for name in (*recorded, *data, *model.coords):
+        is_file = _FILE_NAME.fullmatch(name) and name not in (".", "..")
+        if not is_file or len(name.encode()) > _LONGEST_NAME:
+            raise ModelError(
+                f"sample(store=...): {name!r} is no name for a file, which each variable and "
+                "dimension has there. Give it one without / and \\, of at most "
+                f"{_LONGEST_NAME} bytes, that does not begin with .z."
+            )
 
 
 def refuse_beside_store(idata_kwargs: Mapping[str, Any]) -> None:

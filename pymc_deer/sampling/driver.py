@@ -28,6 +28,7 @@ from pymc_deer.sampling.arguments import (
     refuse_beside_resume,
     refuse_beside_store,
     refuse_foreign,
+    refuse_names,
     refuse_no_progressbar,
     refuse_to_begin,
     refuse_unknown_names,
@@ -268,6 +269,7 @@ def _begun(
     model = given_model(model, "sample")
     refuse_to_begin(model, initvals, settings.chains, store)
     refuse_unknown_names(settings.var_names, model)
+    refuse_names(model, settings.var_names, store)
     refuse_unknown_terms(idata_kwargs, settings.var_names, model)
     if store is not None:
         require_zarr_to_write()

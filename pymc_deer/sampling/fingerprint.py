@@ -27,13 +27,16 @@ class Fingerprint:
     precision
         Type of its density.
     variables
-        Shapes of the unconstrained variables by name.
+        Shapes of the unconstrained variables by name, in their order.
     data
-        Digests of the observed and constant data by name, and of coordinates.
+        Digests of the observed and constant data by name, of coordinates, and of which variable has
+        which.
     recorded
         Shapes of what is recorded of a draw, by name.
-    x, logp
-        A state, shape (D,), and the model's log-density there.
+    x, logp, dlogp
+        A state, shape (D,), and the model's log-density there with its gradient.
+    sums
+        Of what is recorded of that state, by name, with weights.
     """
 
     precision: str
@@ -42,15 +45,17 @@ class Fingerprint:
     recorded: dict[str, list[int]]
     x: np.ndarray
     logp: float
+    dlogp: np.ndarray
+    sums: dict[str, float]
 
     @classmethod
     def of(
         cls, values: Values, solver: Solver, x: np.ndarray, params: Sequence[np.ndarray]
     ) -> "Fingerprint":
         """Of a model whose density is evaluated at x, shape (D,)."""
-        model, logp = values.model, _logp(solver, x, params)
+        model, there = values.model, _evaluated(solver, x, params)
         known = _variables(model), _data(model)
-        return cls(solver.density.dtype, *known, values.shapes, x, logp)
+        return cls(solver.density.dtype, *known, values.shapes, x, *there, _sums(values, x))
 
     def refuse_other_variables(self, model: Model) -> None:
         """Refuse a model of another precision, or of other variables or data.
@@ -68,7 +73,7 @@ class Fingerprint:
                 "is made, and leave it so."
             )
         variables, data = _variables(model), _data(model)
-        if variables != self.variables:
+        if list(variables.items()) != list(self.variables.items()):
             raise _refusal(f"variables {_listed(self.variables)}, not {_listed(variables)}")
         names = {*self.data, *data}
         changed = sorted(n for n in names if self.data.get(n) != data.get(n))
@@ -90,6 +95,10 @@ class Fingerprint:
                 for one, other in pairs
             )
             raise _refusal(f"recorded values {there}, not {here}")
+        share = 100 * _ROUNDING[self.precision]
+        for name, value in _sums(values, self.x).items():
+            if not np.isclose(value, self.sums[name], rtol=share, atol=share, equal_nan=True):
+                raise _refusal(f"other values of {name}")
 
     def refuse_other_density(self, solver: Solver, params: Sequence[np.ndarray]) -> None:
         """Refuse a model of the same variables and data, but other distributions.
@@ -99,9 +108,13 @@ class Fingerprint:
         ModelError
             Telling logp here and there.
         """
-        logp, share = _logp(solver, self.x, params), _ROUNDING[solver.density.dtype]
+        (logp, dlogp), share = _evaluated(solver, self.x, params), _ROUNDING[solver.density.dtype]
         if not np.isclose(logp, self.logp, rtol=share, atol=share):
             raise _refusal(f"a log-density of {self.logp:.9g} where here it is {logp:.9g}")
+        # Where a coefficient is 0, logp has nothing to say of its covariate.
+        least = 100 * share * (1 + np.abs(self.dlogp).max())
+        if not np.allclose(dlogp, self.dlogp, rtol=0.0, atol=least):
+            raise _refusal("another gradient of its log-density")
 
 
 def _variables(model: Model) -> dict[str, list[int]]:
@@ -112,6 +125,8 @@ def _data(model: Model) -> dict[str, str]:
     data = {**find_constants(model), **find_observations(model)}
     known = {dim: values for dim, values in model.coords.items() if values is not None}
     data |= {f"the coordinates of {dim}": values for dim, values in known.items()}
+    dims = model.named_vars_to_dims
+    data |= {f"the dims of {name}": [str(dim) for dim in dims[name]] for name in dims}
     return {str(name): _digest(np.asarray(value)) for name, value in data.items()}
 
 
@@ -122,9 +137,22 @@ def _digest(array: np.ndarray) -> str:
     return hashlib.sha256(head + plain.tobytes()).hexdigest()
 
 
-def _logp(solver: Solver, x: np.ndarray, params: Sequence[np.ndarray]) -> float:
-    logp, _ = solver.evaluate(x, identity_metric(solver.spec.metric, len(x)), params)
-    return float(logp)
+def _evaluated(
+    solver: Solver, x: np.ndarray, params: Sequence[np.ndarray]
+) -> tuple[float, np.ndarray]:
+    logp, dlogp = solver.evaluate(x, identity_metric(solver.spec.metric, len(x)), params)
+    return float(logp), np.array(dlogp)
+
+
+def _sums(values: Values, x: np.ndarray) -> dict[str, float]:
+    """Of what is recorded at x, by name: weighted, so that what changes places shows."""
+    found = values.at(x[None, None], 0)
+    return {name: float(_weighted(value.astype(float).ravel())) for name, value in found.items()}
+
+
+def _weighted(value: np.ndarray) -> np.floating:
+    weights = 1 + np.cos(np.arange(len(value)))
+    return np.sum(weights * value) / max(len(value), 1)
 
 
 def _listed(variables: dict[str, list[int]]) -> str:

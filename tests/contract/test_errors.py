@@ -35,6 +35,7 @@ import pymc_deer
 from pymc_deer import DeerHMC, examples, plots
 from pymc_deer.backends import jax_process
 from pymc_deer.backends.mesh import AskedDevices
+from pymc_deer.density import _Reordered
 from pymc_deer.options import Options
 from pymc_deer.sampling.arguments import INSTEAD, OWN
 from pymc_deer.sampling.plain import packed
@@ -187,6 +188,21 @@ def data_of_another_shape(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> obj
         step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
         pm.set_data({"data": np.zeros(4)})
     return step.step(model.initial_point())
+
+
+def data_of_groups_with(n_rows: int) -> Trigger:
+    """Rows that lie sorted by group are gone through in another order, which is that of 64."""
+
+    def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+        with pm.Model() as model:
+            group, y = pm.Data("group", np.arange(64) // 16), pm.Data("y_data", np.zeros(64))
+            pm.Normal("y", pm.Normal("a", shape=4)[group], observed=y)
+            step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
+            assert any(isinstance(s, _Reordered) for s in step.density._sources)
+            pm.set_data({"group": np.arange(n_rows) % 4, "y_data": np.ones(n_rows)})
+        return step.step(model.initial_point())
+
+    return trigger
 
 
 def dimension_of_another_length(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
@@ -343,6 +359,11 @@ def without_room(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
     return with_place(patched, store="new")(sampler, patch)
 
 
+def in_rows_of_another_file() -> None:
+    pm.modelcontext(None).add_coord("i/j", [1, 2])
+    pm.Normal("x", dims="i/j")
+
+
 def checkpoint_of(content: bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / "checkpoint.npz").write_bytes(content)
 
@@ -436,10 +457,10 @@ def without_a_file(of: Callable[[Path], object]) -> Trigger:
     return trigger
 
 
-def like_one_variable(observed: float = 0.5, sd: float = 2.0) -> pm.Model:
+def like_one_variable(observed: float = 0.5, sd: float = 2.0, times: int = 2) -> pm.Model:
     with pm.Model() as model:
         x = pm.Normal("x", 1.0, sd)
-        pm.Deterministic("double", 2 * x)
+        pm.Deterministic("double", times * x)
         pm.Normal("y", x, observed=observed)
     return model
 
@@ -816,6 +837,20 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         for value in (5, True, b"run", "s3://bucket/run", Path("s3://bucket"), "file:///run")
     ),
     "`sample(store=...)` where a run is already": with_place(checkpoint_of(b""), store=""),
+    "`sample` of a model with a variable called `draw` or `chain`": (
+        together(model=model_of(lambda: pm.Normal("draw"))()),
+        together(model=model_of(lambda: pm.Deterministic("chain", pm.Normal("x")))()),
+    ),
+    "`sample(store=...)` of a variable or dimension whose name can be no file's, such as one in "
+    "LaTeX": tuple(
+        with_place(Path.exists, store="new", model=model_of(build)())
+        for build in (
+            lambda: pm.Normal("\\beta"),
+            lambda: pm.Normal("x" * 300),
+            lambda: pm.Normal(".zgroup"),
+            in_rows_of_another_file,
+        )
+    ),
     "`sample(store=...)` where no directory can be made": (
         with_place(lambda folder: (folder / "notes").touch(), store="notes/run"),
         without_room,
@@ -872,6 +907,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         goes_on(model_of(lambda: pm.Normal("x", shape=2))),
         goes_on(partial(like_one_variable, observed=0.6)),
         goes_on(partial(like_one_variable, sd=2.1)),
+        goes_on(partial(like_one_variable, times=3)),
     ),
     "no free variables, or `vars=[]`": (
         made(model_of(lambda: pm.Normal("y", observed=1.0))),
@@ -901,7 +937,11 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         together(model=half_set_anew("group")),
         profiled(half_set_anew),
     ),
-    "data of another shape after `pm.set_data`": data_of_another_shape,
+    "data of another shape after `pm.set_data`": (
+        data_of_another_shape,
+        data_of_groups_with(5064),
+        data_of_groups_with(56),
+    ),
     "a dimension of another length after `pm.set_data`, where logp depends on the length "
     "itself": dimension_of_another_length,
     "`initvals` of another shape than the variable's, where PyMC does not see it": (

@@ -599,3 +599,40 @@ def test_convergence_is_checked_on_some_of_the_draws(
     assert f"There were {n_divergent} divergences" in caplog.text
     [checked] = looked_at
     assert checked["posterior"].sizes["draw"] == 3000
+
+
+def regression(sign: float = 1.0, names: str = "ab", dim: str = "i") -> pm.Model:
+    """From 0, where logp says nothing of the covariates, which are no data of the model's."""
+    covariates = sign * np.random.default_rng(0).normal(size=(20, 2))
+    with pm.Model(coords={"i": [0, 1], "j": [0, 1]}) as model:
+        coefficients = {name: pm.Normal(name, dims=dim) for name in names}
+        pm.Normal(
+            "y", covariates @ (coefficients["a"] + 2 * coefficients["b"]), observed=[1.0] * 20
+        )
+    return model
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"sign": -1.0}, "another gradient"),
+        ({"names": "ba"}, r"variables a \(2,\), b \(2,\), not b \(2,\), a \(2,\)"),
+        ({"dim": "j"}, "other data in the dims of a, the dims of b"),
+    ],
+)
+def test_models_that_are_alike_where_the_run_began_are_told_apart(
+    changed: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    starts = {"a": np.zeros(2), "b": np.zeros(2)}
+    pymc_deer.sample(model=regression(), store=tmp_path / "run", initvals=starts, **OPTIONS)
+    pymc_deer.sample(model=regression(), resume=tmp_path / "run", **OPTIONS)
+    with pytest.raises(ModelError, match=told):
+        pymc_deer.sample(model=regression(**changed), resume=tmp_path / "run", **OPTIONS)
+
+
+def test_groups_without_variables_are_groups(tmp_path: Path) -> None:
+    with pm.Model() as model:
+        pm.Normal("x")
+    in_memory = pymc_deer.sample(model=model, **OPTIONS)
+    stored = pymc_deer.sample(model=model, store=tmp_path / "run", **OPTIONS)
+    assert list(stored.children) == list(in_memory.children)

@@ -33,6 +33,17 @@ def test_what_is_computed_from_a_filled_array_is_folded() -> None:
     assert_allclose(out.eval({x: np.full(200, 2.0)}), 2 * np.sin(DATA + 1.0), rtol=1e-15)
 
 
+def test_a_gradient_that_is_constant_itself() -> None:
+    """It is taken by no node, which was looked for."""
+    with pm.Model() as model:
+        for name in "ab":
+            pm.Uniform(name, shape=100, default_transform=None)
+    density = build_density(model)
+    x = np.full(200, 0.5)
+    given = dict(zip(density.params, density.param_values({}), strict=True))
+    assert_allclose(density.dlogp.eval({density.x: x} | given, on_unused_input="ignore"), 0.0)
+
+
 def test_what_is_filled_for_something_unknown_stays() -> None:
     x = pt.vector("x", shape=(3,))
     [out] = folded([pt.alloc(pt.constant(2.0), 3) * x])

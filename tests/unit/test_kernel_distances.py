@@ -127,6 +127,9 @@ def test_bounds_may_be_integers() -> None:
         lambda x, y: pt.clip(x**2 + y**2 - 2.0 * pt.exp(x), 0.0, np.inf),
         lambda x, y: pt.clip(x**2 + y**2 - 2.0 * x, 0.0, np.inf),
         lambda x, y: pt.clip(x**2 + pt.exp(y) ** 2 - 2.0 * x * y, 0.0, np.inf),
+        lambda x, y: pt.clip(x**2 + y**2 - 2.0 * x * y * pt.cos(x), 0.0, np.inf),
+        lambda x, y: pt.clip(x[0] ** 2 + x[1] ** 2 - 2.0 * x[0] * x[2], 0.0, np.inf),
+        lambda x, y: pt.clip(x[:2] ** 2 + y[:2] ** 2 - 2.0 * x[1:3] * y[:2], 0.0, np.inf),
     ],
 )
 def test_other_clips_stay(build: Callable[[Any, Any], Any]) -> None:

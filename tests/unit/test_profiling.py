@@ -25,7 +25,7 @@ from pymc_deer.profiling.cost_shares import (
 from pymc_deer.profiling.cost_shares import libraries as libraries_of
 from pymc_deer.profiling.profile import window_cost
 from pymc_deer.profiling.recommendation import WindowCost, recommend
-from pymc_deer.profiling.report import Profile
+from pymc_deer.profiling.report import Profile, _bytes_shown
 from pymc_deer.status import BackendError
 from tests.support import Opaque
 
@@ -53,6 +53,10 @@ COUNTED = {
     "triangular": (
         lambda: pt.linalg.solve_triangular(SQUARE, X, lower=True, b_ndim=1),
         Work(matrix=D**2),
+    ),
+    "twice triangular": (
+        lambda: pt.linalg.cho_solve((SQUARE, True), X, b_ndim=1),
+        Work(matrix=2 * D**2),
     ),
     "sum": (lambda: pt.sum(MATRIX), Work(elementwise=N * D)),
     "product and sum of three": (lambda: MATRIX * MATRIX + 1.0, Work(elementwise=2 * N * D)),
@@ -300,6 +304,14 @@ REPORT = Profile(
         *(WindowCost("jax", "cpu", width, note=REASON) for width in (1, 64)),
     ),
 )
+
+
+@pytest.mark.parametrize(
+    ("n", "shown"),
+    [(12.0, "12 B"), (999.4, "999 B"), (999_900.0, "1 MB"), (5e6, "5 MB"), (5e12, "5 TB")],
+)
+def test_bytes_are_shown_in_the_unit_that_they_round_to(n: float, shown: str) -> None:
+    assert _bytes_shown(n) == shown
 
 
 def test_a_profile_prints_facts_costs_notes_and_advice() -> None:
