@@ -174,7 +174,7 @@ def _sums_by_group(
         if len(groups) < len(vectors):
             continue
         lengths = [shape[axis] for axis in vectors]
-        # What is out of bounds is an error when it runs.
+        # What is out of bounds is whatever the backend makes of it, in any order.
         group = np.asarray(np.ravel_multi_index(groups, lengths, mode="wrap"))
         found[len(group)].append(_Sums(group, prod(lengths), prod(shape[len(indices) :])))
     return found
