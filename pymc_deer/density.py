@@ -10,6 +10,7 @@ calls (``pm.Data``, other shared variables, value variables that another step me
 and large constants) is an explicit input of the graph, never a constant baked into it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -305,8 +306,8 @@ def build_density(
 def _check_variables(chosen: Sequence[Tensor], rv_names: Mapping[Tensor, str]) -> None:
     if not chosen:
         raise ModelError("The model has no free variables to sample: add a prior, or pass vars.")
-    names = [v.name for v in chosen]
-    if twice := {name for name in names if names.count(name) > 1}:
+    counts = Counter(v.name for v in chosen)
+    if twice := {name for name, n in counts.items() if n > 1}:
         clashing = ", ".join(rv_names[v] for v in chosen if v.name in twice)
         raise ModelError(
             f"{clashing}: their unconstrained values are all called {', '.join(sorted(twice))}. "

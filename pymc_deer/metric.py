@@ -115,9 +115,13 @@ class Metric(_Whitening):
 
     def to_z(self, x: np.ndarray) -> np.ndarray:
         """Whiten x of shape (D,)."""
+        return self.unscale(x - self.mu)
+
+    def unscale(self, x: np.ndarray) -> np.ndarray:
+        """Of directions in x, (D,) or (n, D), those in z of which :meth:`scale` makes them."""
         if self.kind == "dense":
-            return solve_triangular(self.factor, x - self.mu, lower=True)
-        return self._along_vectors((x - self.mu) / self.factor, self._inverse_weights)
+            return solve_triangular(self.factor, x.T, lower=True).T
+        return self._along_vectors(x / self.factor, self._inverse_weights)
 
     def dlogp_to_x(self, dlogp: np.ndarray) -> np.ndarray:
         """Gradients in x, shape (..., D), from those in z."""

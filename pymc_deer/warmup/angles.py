@@ -1,7 +1,7 @@
 """Angles as warm-up sees them: turned back to within half a turn of where they are.
 
 A density of angles is the same a turn on, so a chain may go around any number of times, and on the
-line that is a walk that never comes back: of no variance, and worth no draw at any length. Turned
+line that is a walk that never comes back: of no finite variance, and worth no draw at any length. Turned
 back, an angle is a function on the circle like any other. The states themselves stay as they are.
 """
 
@@ -40,10 +40,9 @@ class Angles:
         turns = self._turns(_in_x(metric, z, self.columns))
         if not turns.any():
             return z
-        there = np.zeros((len(self.columns), len(metric.mu)))
-        there[np.arange(len(self.columns)), self.columns] = _TURN
-        turn = np.array([metric.to_z(metric.mu + x) for x in there])
-        return (z - turns @ turn).astype(z.dtype, copy=False)
+        too_far = np.zeros(z.shape)
+        too_far[:, self.columns] = _TURN * turns
+        return (z - metric.unscale(too_far)).astype(z.dtype, copy=False)
 
     def turned_back_in_x(self, x: np.ndarray) -> np.ndarray:
         """The same of states (n, D) that are not whitened."""
