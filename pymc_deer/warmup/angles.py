@@ -1,8 +1,9 @@
 """Angles as warm-up sees them: turned back to within half a turn of where they are.
 
 A density of angles is the same a turn on, so a chain may go around any number of times, and on the
-line that is a walk that never comes back: of no finite variance, and worth no draw at any length. Turned
-back, an angle is a function on the circle like any other. The states themselves stay as they are.
+line that is a walk that never comes back: of no finite variance, and worth no draw at any length.
+Turned back, an angle is a function on the circle like any other. The states themselves stay as they
+are.
 """
 
 from dataclasses import dataclass
