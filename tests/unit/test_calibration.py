@@ -246,6 +246,9 @@ class Device:
     def with_rule(self, rule: Rule) -> "Device":
         return self
 
+    def for_threads(self) -> "Device":
+        return self
+
     def one_blas_thread(self) -> AbstractContextManager[None]:
         return nullcontext()
 
