@@ -102,12 +102,11 @@ class Density:
         """
         values = []
         for param, source in zip(self.params, self._sources, strict=True):
-            reordered = source if isinstance(source, _Reordered) else None
-            value = _current_value(source if reordered is None else reordered.source, point)
-            # As it was given: put in order, what is too long would be cut.
-            if value.shape != param.type.shape:
-                raise changed_shape(param.name, param.type.shape, value.shape)
-            values.append(value if reordered is None else reordered.in_order(value))
+            given = _given(source, point)
+            # Before it is put in order, which cuts what is too long.
+            if given.shape != param.type.shape:
+                raise changed_shape(param.name, param.type.shape, given.shape)
+            values.append(source.in_order(given) if isinstance(source, _Reordered) else given)
         for length in self._lengths:
             if (now := int(length.variable.get_value(borrow=True))) != length.value:
                 raise changed_shape(f"Dimension {length.name}", (length.value,), (now,))
@@ -195,12 +194,14 @@ class Length:
     value: int
 
 
-type Origin = Constant | SharedVariable | str
-type Source = Origin | _Reordered
+type Source = Constant | SharedVariable | str | _Reordered
 """Where the value of a parameter is from."""
 
 
-def _current_value(source: Origin, point: Point) -> np.ndarray:
+def _given(source: Source, point: Point) -> np.ndarray:
+    """Its value now, as the user or another step has given it."""
+    if isinstance(source, _Reordered):
+        return _given(source.source, point)
     if isinstance(source, str):
         # A copy: other steps may write into the array they gave out.
         return np.array(point[source])
@@ -280,7 +281,7 @@ def build_density(
     # Static shapes become constants: vectorize_graph loses what follows from them, and JAX
     # cannot trace a shape computed in the graph.
     logp, dlogp = rewrite_graph([logp, dlogp], include=("ShapeOpt", "canonicalize"))
-    data = {p: _current_value(origin, point) for _, p, origin in sources}
+    data = {p: _given(origin, point) for _, p, origin in sources}
     outputs, orders = in_fast_order([logp, dlogp], data)
     [logp, dlogp], large = lifted(folded(summed_by_group_first(outputs)))
     dlogp = pt.specify_shape(dlogp, (layout.size,)) if dlogp.type.shape == (None,) else dlogp
@@ -353,7 +354,7 @@ def _graph_inputs(
     inputs = []
     for var in found:
         origin = var if isinstance(var, SharedVariable) else var.name
-        value = _current_value(origin, point)
+        value = _given(origin, point)
         inputs.append((var, array_like(var, value.shape), origin))
     return inputs
 

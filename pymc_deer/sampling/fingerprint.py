@@ -147,12 +147,12 @@ def _evaluated(
 def _sums(values: Values, x: np.ndarray) -> dict[str, float]:
     """Of what is recorded at x, by name: weighted, so that what changes places shows."""
     found = values.at(x[None, None], 0)
-    return {name: float(_weighted(value.astype(float).ravel())) for name, value in found.items()}
+    return {name: _weighted(value.astype(float).ravel()) for name, value in found.items()}
 
 
-def _weighted(value: np.ndarray) -> np.floating:
+def _weighted(value: np.ndarray) -> float:
     weights = 1 + np.cos(np.arange(len(value)))
-    return np.sum(weights * value) / max(len(value), 1)
+    return float(weights @ value) / max(len(value), 1)
 
 
 def _listed(variables: dict[str, list[int]]) -> str:

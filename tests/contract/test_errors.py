@@ -565,6 +565,10 @@ def of_one_name() -> None:
     pm.Normal("theta_log__")
 
 
+def impossible_data() -> None:
+    pm.Gamma("y", pm.HalfNormal("x"), 1.0, observed=-1.0)
+
+
 def nan_in_a_covariate() -> None:
     pm.Normal("y", pm.Normal("x") * np.array([1.0, np.nan]), observed=[1.0, 2.0])
 
@@ -953,8 +957,8 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         steps_from(with_potential(lambda x: pt.log(x)), x=np.array(-100.0)),
     ),
     "a start where logp of observed data is not finite": (
-        steps_from(model_of(lambda: pm.Gamma("y", pm.HalfNormal("x"), 1.0, observed=-1.0))),
-        together(model=model_of(lambda: pm.Gamma("y", pm.HalfNormal("x"), 1.0, observed=-1.0))()),
+        steps_from(model_of(impossible_data)),
+        together(model=model_of(impossible_data)()),
     ),
     "a start outside of what the variable can be": (
         steps_from(one_variable, x=np.array(np.nan)),
