@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_deer.noise import draw_normals as draw_by_numpy
-from pymc_deer.ops.numba_source import compiled_source
+from pymc_deer.ops.numba_source import compiled_source, is_on_disk
 
 _FILL = """
 def fill(rng, numbers):
@@ -31,6 +31,10 @@ _FEW = 4096
 """Numbers of a call below which NumPy is faster: to hand over a generator takes 20 microseconds."""
 
 
+_WORTH_COMPILING = 2**25
+"""Numbers from which NumPy has taken 0.2 s longer, much of what it takes to compile the loop."""
+
+
 class FasterOnceMany:
     """Draws normals as NumPy does, and by Numba when there have been so many that it pays.
 
@@ -39,7 +43,8 @@ class FasterOnceMany:
     Parameters
     ----------
     many
-        Numbers from which it does, where Numba has not drawn any in this process yet.
+        Numbers from which it does, where Numba has not drawn any in this process yet and the loop
+        is on disk. Where it is not, they are 2**25 at the least.
     """
 
     _n_drawn: ClassVar[int] = 0
@@ -50,9 +55,20 @@ class FasterOnceMany:
     def __call__(self, rng: np.random.Generator, n: int, size: int) -> np.ndarray:
         """See :func:`draw_normals`."""
         FasterOnceMany._n_drawn += n * size
-        is_ready = self._n_drawn >= self._many or _compiled_fill.cache_info().currsize > 0
-        draw = draw_normals if is_ready and n * size >= _FEW else draw_by_numpy
+        draw = draw_normals if n * size >= _FEW and self._pays() else draw_by_numpy
         return draw(rng, n, size)
+
+    def _pays(self) -> bool:
+        if _compiled_fill.cache_info().currsize > 0:
+            return True
+        return self._n_drawn >= self._many and (
+            self._n_drawn >= _WORTH_COMPILING or _is_fill_on_disk()
+        )
+
+
+@cache
+def _is_fill_on_disk() -> bool:
+    return is_on_disk(_FILL)
 
 
 @cache

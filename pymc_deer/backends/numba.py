@@ -126,8 +126,7 @@ class NumbaSolver(Solver):
     name = "numba"
     # Another rule would take Numba half a minute to compile, more than it is likely to save.
     trial_rules = ("secant",)
-    # To load the loop takes as long as NumPy takes for these, and where it is not yet on disk, it
-    # is not to be compiled before the first draw.
+    # To load the loop from disk takes as long as NumPy takes for these.
     many_normals = 2**19
     sweeps_whole_windows = False
     _n_threads = 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from pytensor import config
-from pytensor.link.numba.cache import compile_numba_function_src
+from pytensor.link.numba.cache import NUMBA_CACHE_PATH, compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
 
 
@@ -40,8 +40,17 @@ def compiled_source(source: str, name: str, **names: Any) -> Callable[..., Any]:
     names
         What else the definition uses, which is no part of what is known on disk.
     """
-    key = key_of("nogil exact", source) if config.numba__cache else None
-    return compiled_under(key, source, name, names, fastmath=False)
+    return compiled_under(_key_of_source(source), source, name, names, fastmath=False)
+
+
+def is_on_disk(source: str) -> bool:
+    """Whether :func:`compiled_source` has left there what it makes of this one."""
+    key = _key_of_source(source)
+    return key is not None and any(NUMBA_CACHE_PATH.glob(f"*{key}*"))
+
+
+def _key_of_source(source: str) -> str | None:
+    return key_of("nogil exact", source) if config.numba__cache else None
 
 
 def compiled_under(

@@ -5,8 +5,10 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
+import pytensor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from pymc_deer.backends.request import Tuning
 from pymc_deer.chains.stretch import Streams
 from pymc_deer.metric import identity_metric
 from pymc_deer.noise import Draw, Rows, Tape, draw_keys, draw_normals, draw_tape
+from pymc_deer.ops import numba_source
 
 SIZE = 3
 STILL = Tuning(0.5, 1.0, identity_metric("diag", SIZE))
@@ -190,6 +193,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return counted
 
     monkeypatch.setattr(noise_numba, "_compiled_fill", fill)
+    monkeypatch.setattr(noise_numba, "_is_fill_on_disk", lambda: True)
     monkeypatch.setattr(noise_numba.FasterOnceMany, "_n_drawn", 0)
     return rows
 
@@ -203,6 +207,27 @@ def check_normals(draw: Draw, pieces: Sequence[int]) -> None:
 def test_numba_takes_over_once_it_pays(asked: list[int]) -> None:
     check_normals(noise_numba.FasterOnceMany(10_000 * SIZE), [4000, 5000, 3000, 2000])
     assert asked == [3000, 2000]
+
+
+def test_numba_takes_over_later_where_the_loop_is_to_be_compiled(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise_numba, "_is_fill_on_disk", lambda: False)
+    monkeypatch.setattr(noise_numba, "_WORTH_COMPILING", 10_000 * SIZE)
+    check_normals(noise_numba.FasterOnceMany(1000 * SIZE), [4000, 5000, 3000, 2000])
+    assert asked == [3000, 2000]
+
+
+def test_what_numba_has_compiled_is_on_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in (pytensor.link.numba.cache, numba_source):
+        monkeypatch.setattr(module, "NUMBA_CACHE_PATH", tmp_path)
+    source = "def plus(x):\n    return x + {}\n"
+    assert not numba_source.is_on_disk(source.format(1))
+    assert numba_source.compiled_source(source.format(1), "plus")(1) == 2
+    assert numba_source.is_on_disk(source.format(1))
+    assert not numba_source.is_on_disk(source.format(2))
 
 
 def test_numbers_of_a_process_are_counted_together(asked: list[int]) -> None:
