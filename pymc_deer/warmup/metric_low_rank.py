@@ -4,6 +4,9 @@ After scaling, the geometric mean A # B^{-1} of the covariance of draws A and of
 taken in the span of the leading directions of both, and the eigenvectors that are far from whitened
 are kept (Seyboldt, Carlson and Carpenter 2026, arXiv:2603.18845; nutpie's low-rank metric). As in
 ``metric_estimate.py``, one half of a window has the eigenvectors and the other the eigenvalues.
+
+Of both covariances a few draws' worth is what the metric before this one expects. An isotropic one
+would hide eigenvalues below a hundredth of the average, in each window anew.
 """
 
 from collections.abc import Sequence
@@ -137,7 +140,7 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     sample
         Some of the same draws, to see correlations in.
     old
-        The metric they were run with, whose scales they are shrunk towards.
+        The metric they were run with, which the estimate is shrunk towards.
     white
         Eigenvalues within [1 / white, white] are left alone.
     """
@@ -159,7 +162,8 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
         return Metric(mu, scales, np.zeros((len(mu), 0)), np.zeros(0))
 
     # What each half finds of S, less the identity, both on one basis.
-    found = [_crossed(first, second, white), _crossed(second, first, white)]
+    expected = _Expected.by(old)
+    found = [_crossed(*halves, expected, white) for halves in ((first, second), (second, first))]
     scales = scales * np.exp(np.mean([level for _, _, level in found]) / 2)
     basis = _orthonormal(np.hstack([vectors for vectors, _, _ in found]))
     inner = np.zeros((basis.shape[1], basis.shape[1]))
@@ -177,7 +181,57 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     return Metric(mu, scales, directions, weights)
 
 
-def _crossed(learnt: _Rows, held: _Rows, white: float) -> tuple[np.ndarray, np.ndarray, float]:
+@dataclass(frozen=True)
+class _Expected:
+    """Covariances that draws and gradients would have if a low-rank metric were right.
+
+    In units of the scales by which both have the same variance, coordinate by coordinate.
+
+    Attributes
+    ----------
+    vectors, growth
+        Orthonormal directions (D, k), and by how much variances along them are larger, (k,).
+    level
+        Variance of draws in all other directions; that of gradients is one over it.
+    """
+
+    vectors: np.ndarray
+    growth: np.ndarray
+    level: float
+
+    @classmethod
+    def by(cls, metric: Metric) -> "_Expected":
+        vectors, growth = metric.vectors, (1.0 + metric.weights) ** 2
+        # By coordinate, in units of the metric's own scales.
+        of_draws, of_gradients = (
+            1.0 + np.einsum("ij,ij,j->i", vectors, vectors, more)
+            for more in (growth - 1.0, 1.0 / growth - 1.0)
+        )
+        return cls(vectors, growth, float(np.sqrt(np.median(of_gradients / of_draws))))
+
+    def along(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of draws and of gradients along orthonormal columns (D, m), each (m, m)."""
+        inner, identity = self.vectors.T @ columns, np.eye(columns.shape[1])
+        of_draws = identity + (inner.T * (self.growth - 1.0)) @ inner
+        of_gradients = identity + (inner.T * (1.0 / self.growth - 1.0)) @ inner
+        return of_draws * self.level, of_gradients / self.level
+
+    def spread(self, rows: _Rows) -> float:
+        """By how much the rows vary more than that, draws and gradients alike."""
+        draws, dlogp = rows
+        of_draws = _sum_of_squares(draws, self.vectors, 1.0 / self.growth - 1.0)
+        of_gradients = _sum_of_squares(dlogp, self.vectors, self.growth - 1.0)
+        return float(np.sqrt(of_draws * of_gradients)) / draws.size
+
+
+def _sum_of_squares(rows: np.ndarray, vectors: np.ndarray, more: np.ndarray) -> float:
+    """Of all numbers, those along some directions counted so many times more."""
+    return np.vdot(rows, rows) + (np.square(rows @ vectors) @ more).sum()
+
+
+def _crossed(
+    learnt: _Rows, held: _Rows, expected: _Expected, white: float
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Eigenvectors of one half's S, (D, k), and the logarithms of the other's eigenvalues.
 
     These are relative to the level of the bulk, the third number, to which scales bring it rather
@@ -185,10 +239,10 @@ def _crossed(learnt: _Rows, held: _Rows, white: float) -> tuple[np.ndarray, np.n
     """
     basis = _orthonormal(np.hstack([_leading(of) for of in learnt]))
     along = [of @ basis for of in learnt]
-    mean = geometric_mean_with_inverse(*_regularised(along, _spread(learnt)))
+    mean = geometric_mean_with_inverse(*_regularised(along, learnt, expected, basis))
     vectors = basis @ np.linalg.eigh(mean)[1]
     along = [of @ vectors for of in held]
-    draws, gradients = (np.diag(of) for of in _regularised(along, _spread(held)))
+    draws, gradients = map(np.diag, _regularised(along, held, expected, vectors))
     log_values = np.log(draws / gradients) / 2
     level = float(np.median(log_values))
     log_values = log_values - level
@@ -238,14 +292,10 @@ def _orthonormal(columns: np.ndarray) -> np.ndarray:
     return columns
 
 
-def _spread(rows: _Rows) -> float:
-    """The variance of either in all directions, if both were scaled alike."""
-    draws, dlogp = rows
-    return float(np.sqrt(np.vdot(draws, draws) * np.vdot(dlogp, dlogp)) / draws.size)
-
-
-def _regularised(rows: Sequence[np.ndarray], spread: float) -> list[np.ndarray]:
-    """Covariances of the rows with a few draws' worth of an isotropic one."""
-    n, size = rows[0].shape
-    identity = PRIOR_DRAWS * spread * np.eye(size)
-    return [(of.T @ of + identity) / (n + PRIOR_DRAWS) for of in rows]
+def _regularised(
+    along: Sequence[np.ndarray], rows: _Rows, expected: _Expected, columns: np.ndarray
+) -> list[np.ndarray]:
+    """Covariances of rows along some columns, with a few draws' worth of those expected."""
+    n, weight = len(rows[0]), PRIOR_DRAWS * expected.spread(rows)
+    pairs = zip(along, expected.along(columns), strict=True)
+    return [(of.T @ of + weight * known) / (n + PRIOR_DRAWS) for of, known in pairs]

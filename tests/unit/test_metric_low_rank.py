@@ -7,7 +7,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 import pymc_deer.warmup.metric_low_rank
 from pymc_deer.metric import Metric, identity_metric
 from pymc_deer.warmup.metric_estimate import Moments
-from pymc_deer.warmup.metric_low_rank import MAX_RANK, Sample, _orthonormal, estimate_low_rank
+from pymc_deer.warmup.metric_low_rank import (
+    MAX_RANK,
+    Sample,
+    _Expected,
+    _orthonormal,
+    estimate_low_rank,
+)
 
 SIZE = 150
 
@@ -62,6 +68,28 @@ def test_one_common_direction_takes_one_step_of_rank() -> None:
     assert metric.vectors.shape == (SIZE, 8)
     eigenvalues = whitened_eigenvalues(covariance, metric)
     assert eigenvalues[-1] / eigenvalues[0] < 6
+
+
+def test_scales_bring_the_bulk_to_one() -> None:
+    """Next to one large direction, which all coordinates share, their own variance is small."""
+    covariance = 0.99 + 0.01 * np.eye(SIZE)
+    eigenvalues = whitened_eigenvalues(covariance, estimated(covariance))
+    assert np.median(eigenvalues) == pytest.approx(1.0, rel=0.2)
+    # By the scales of coordinates alone it would not be.
+    scales = np.sqrt(np.diag(covariance) / np.diag(np.linalg.inv(covariance))) ** 0.5
+    by_scales = whitened_eigenvalues(covariance, Metric(np.ones(SIZE), scales))
+    assert abs(np.log(np.median(by_scales))) > 0.5
+
+
+def test_a_metric_expects_the_covariances_of_what_it_whitens() -> None:
+    vectors, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(7, 2)))
+    metric = Metric(np.zeros(7), np.ones(7), vectors, np.array([4.0, -0.7]))
+    draws, gradients = _Expected.by(metric).along(np.eye(7))
+    assert_allclose(draws @ gradients, np.eye(7), atol=1e-12)
+    root = metric.scale(np.eye(7))
+    assert_allclose(draws / draws[0, 0], root @ root / (root @ root)[0, 0])
+    # In units of scales by which both have the same variance, coordinate by coordinate.
+    assert np.median(np.diag(draws) / np.diag(gradients)) == pytest.approx(1.0)
 
 
 def test_rank_is_bounded() -> None:
