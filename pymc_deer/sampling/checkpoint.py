@@ -32,7 +32,7 @@ from pymc_deer.warmup.window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 12
+_FORMAT = 13
 """To be raised when what is stored changes its meaning or its fields."""
 
 

@@ -14,21 +14,14 @@ from pymc_deer.acceptance import TargetAccept, acceptance_rates
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
-from pymc_deer.memory import affordable_rows
 from pymc_deer.metric import Metric, MetricKind, identity_metric
 from pymc_deer.path_length import FIRST_LENGTH, MAX_STEPS, PathLength
 from pymc_deer.warmup.angles import Angles
 from pymc_deer.warmup.dual_averaging import DualAveraging
 from pymc_deer.warmup.path_statistics import TOO_MANY_TRANSITIONS
 from pymc_deer.warmup.schedule import Stretch, warmup_schedule
+from pymc_deer.warmup.thinning import affordable_steps, steps_per_draw
 from pymc_deer.warmup.window import WarmupWindow
-
-_MAX_STEPS_PER_DRAW = 64
-"""Most transitions for a recorded draw: beyond it, longer transitions are the better cure."""
-
-_MOST_GRADIENTS_PER_DRAW = 4096
-"""Leapfrog steps for a recorded draw, four times what a tree of NUTS may take: a posterior on which
-more are needed is not one to wait for."""
 
 _BATCHES_PER_STRETCH = 2
 _ENOUGH_TRANSITIONS = 1000
@@ -54,6 +47,7 @@ class Learned:
     target: TargetAccept
     steps_per_draw: int
     batch_time: float | None
+    rising: bool = False
 
 
 @dataclass
@@ -81,6 +75,8 @@ class Warmup:
         where no path length was looked for.
     angles
         Columns of the state that are angles, shape (A,), which may go around.
+    rising
+        Whether there may be chains on their way to the typical set.
     finished
         Whether the tuned values are fixed.
     window
@@ -100,6 +96,7 @@ class Warmup:
     target: TargetAccept
     angles: np.ndarray
     batch_time: float | None = None
+    rising: bool = True
     finished: bool = False
     done: int = 0
     position: int = 0
@@ -153,7 +150,8 @@ class Warmup:
 
     def extended_window(self, trajectories: Sequence[Trajectory]) -> WarmupWindow:
         """The window behind a solved stretch of each chain that learns together."""
-        final = not self.stretch.explores and self.path.adapts
+        stretch = self.stretch
+        final = not stretch.explores and self.path.adapts
         if not (final or self.stretch.learns_metric):
             return self.window
         window, metric = self.window, self.tuning.metric
@@ -164,7 +162,8 @@ class Warmup:
             return window.with_paths(trajectories)
         batch = -(-self.stretch.n_draws * self.steps_per_draw // _BATCHES_PER_STRETCH)
         window = window.extended(trajectories, metric, batch)
-        return window.with_paths(trajectories) if self.path.adapts else window
+        looks_for_paths = self.path.adapts and not self._descends
+        return window.with_paths(trajectories) if looks_for_paths else window
 
     def turned_back(self, x: np.ndarray) -> np.ndarray:
         """Draws (n, D) whose angles are all within half a turn of the metric's centre."""
@@ -177,11 +176,14 @@ class Warmup:
         step_size = self.tuning.step_size
         if self.dual_averaging is not None and self.dual_averaging.count:
             step_size = self.dual_averaging.average
-        self.steps_per_draw = self.tuned_steps_per_draw
         self.finished = True
         self.done = len(self.schedule)
         self._go_on_with(step_size)
         self.window = WarmupWindow()
+        steps = self.tuned_steps_per_draw
+        self.steps_per_draw = steps
+        if self.adapts_steps:
+            self.steps_per_draw = min(steps, affordable_steps(self.tuning.lengths[1]))
 
     def learn(self) -> Learned | None:
         """What the window teaches if it ends here and has seen anything."""
@@ -207,12 +209,14 @@ class Warmup:
         if self.adapts_steps and time is not None and isfinite(time):
             # Chains that do not meet are worth no more if they are thinned.
             steps = steps_per_draw(time * self.thinning, len(old.mu))
-            steps = min(steps, self._affordable_steps(path, growth))
+            _, n_leapfrog = path.lengths(growth * self._step_size_of_draws, learning=False)
+            steps = min(steps, affordable_steps(n_leapfrog))
             steps = min(steps, self.steps_per_draw) if apart else steps
         target = self.target
         if self.dual_averaging is not None and n_seen >= _ENOUGH_FOR_DIVERGENCES:
             target = target.behind(self.window.n_unstable, n_seen / steps)
-        return Learned(metric, path, target, steps, batch_time)
+        rising = self.rising and self.window.has_chains_rising(len(old.mu))
+        return Learned(metric, path, target, steps, batch_time, rising)
 
     def _steps_with_last_metric(self) -> int:
         """Transitions for a recorded draw, from what single ones show behind the last metric.
@@ -244,11 +248,6 @@ class Warmup:
         larger.
         """
         return min(2 * self._step_size_of_draws, FIRST_LENGTH / growth)
-
-    def _affordable_steps(self, path: PathLength, growth: float) -> int:
-        """Transitions that a draw may take, each of such a path, with such a metric."""
-        _, most = path.lengths(growth * self._step_size_of_draws, learning=False)
-        return max(1, _MOST_GRADIENTS_PER_DRAW // most)
 
     def _least_length(self, n_transitions: int, time: float, growth: float) -> float:
         """What a window may shorten paths to, in units of the metric that it teaches.
@@ -287,6 +286,7 @@ class Warmup:
                 standardized = was.standardized or learned.metric is not was.metric
                 self.tuning = duplicate(was, metric=learned.metric, standardized=standardized)
             self.target, self.batch_time = learned.target, learned.batch_time
+            self.rising = learned.rising
             if changed and self.dual_averaging is not None:
                 self.begin_at(self.dual_averaging.average)
             self.window = WarmupWindow()
@@ -295,11 +295,23 @@ class Warmup:
         averaging = self.dual_averaging
         self._go_on_with(self.tuning.step_size if averaging is None else averaging.current)
 
+    @property
+    def _descends(self) -> bool:
+        """Whether transitions are of a single step, until all chains have found the typical set.
+
+        Longer paths keep the energy that a chain begins with, and lose little of it with each new
+        momentum; a single step downhill is accepted whatever it loses. What the user has fixed
+        stays so.
+        """
+        early = self.done < len(self.schedule) and self.stretch.is_early
+        return early and self.path.adapts and self.rising
+
     def _go_on_with(self, step_size: float) -> None:
-        learning = self.done < len(self.schedule) and self.schedule[self.done].explores
+        stretch = None if self.done == len(self.schedule) else self.stretch
+        learning = stretch is not None and stretch.explores
         if self.dual_averaging is not None and not learning:
             step_size = self.path.step_size(step_size)
-        lengths = self.path.lengths(step_size, learning=learning)
+        lengths = (1, 1) if self._descends else self.path.lengths(step_size, learning=learning)
         self.tuning = duplicate(self.tuning, step_size=step_size, lengths=lengths)
 
 
@@ -317,7 +329,7 @@ def observe(warmups: Sequence[Warmup], trajectories: Sequence[Trajectory], n_dra
         warmup.add(trajectory, n_draws)
     is_over = first.draws_to_boundary == 0
     if is_over:
-        window = window.at_stretch_end()
+        window = window.at_stretch_end(trajectories)
     for warmup in warmups:
         warmup.window = window
     if is_over:
@@ -369,9 +381,8 @@ def start_warmup(
     metric = identity_metric(kind, size) if factor is None else Metric(np.zeros(size), factor)
     first = _DEFAULT_STEP_SIZE if step_size is None else step_size
     steps = fixed_steps or steps_per_draw(warmup_steps_per_draw, size)
-    lengths = path.lengths(first, learning=True)
-    return Warmup(
-        tuning=Tuning(first, curvature, metric, jitter, lengths, small_steps),
+    warmup = Warmup(
+        tuning=Tuning(first, curvature, metric, jitter, small_steps=small_steps),
         steps_per_draw=steps,
         tuned_steps_per_draw=steps,
         schedule=warmup_schedule(n_tune, steps),
@@ -384,9 +395,5 @@ def start_warmup(
         target=target,
         angles=angles,
     )
-
-
-def steps_per_draw(transitions: float, size: int) -> int:
-    """A number of transitions, as whole and within bounds: all of a draw are held at once."""
-    most = min(_MAX_STEPS_PER_DRAW, affordable_rows(size))
-    return int(np.clip(round(transitions), 1, most))
+    warmup._go_on_with(first)
+    return warmup

@@ -3,14 +3,21 @@
 from dataclasses import dataclass
 from math import exp, log, sqrt
 
+_LARGE_ERROR = 0.2
+"""Of an acceptance rate of 1, at least."""
+
 
 @dataclass
 class DualAveraging:
     """Nesterov's dual averaging of the log step size (Hoffman and Gelman 2014, section 3.2.1).
 
     One update sees the mean acceptance of a whole stretch, not the noise of a single transition.
-    The constants make its gain at most 1.1 on the log step size: acceptance falls by about 0.9
+    The constants make its gain at most 1.12 on the log step size: acceptance falls by about 0.9
     per unit of it near the target, so that the usual constants (gamma = 0.05) would overshoot.
+
+    High targets leave little to be missed by: with 0.95 a step size that is far too small would
+    grow by half in a window. The fewer are rejected of those that were to be, the more it counts,
+    as much as with a target of 0.8 where none is.
     """
 
     target: float
@@ -43,6 +50,9 @@ class DualAveraging:
     def update(self, acceptance_rate: float) -> None:
         self.count += 1
         weight = 1.0 / (self.count + self.t0)
-        self.error += weight * (self.target - acceptance_rate - self.error)
+        error = self.target - acceptance_rate
+        if error < 0.0:
+            error = min(error, -_LARGE_ERROR * (error / (1.0 - self.target)) ** 2)
+        self.error += weight * (error - self.error)
         share = self.count**-self.kappa
         self.log_average += share * (self._log_current - self.log_average)

@@ -7,6 +7,7 @@ _FIRST_WINDOW = 12
 where it is not."""
 
 _FINAL_SHARE = 0.1
+_EARLY_SHARE = 0.5
 _STRETCHES_PER_WINDOW = 12
 """With twice as many step sizes end as near to the target, and warm-up of a small model, whose
 time is that of calls, takes up to twice as long."""
@@ -14,12 +15,25 @@ time is that of calls, takes up to twice as long."""
 
 @dataclass(frozen=True)
 class Stretch:
-    """A piece of warm-up in which nothing is adapted."""
+    """A piece of warm-up in which nothing is adapted.
+
+    Attributes
+    ----------
+    n_draws
+        Recorded draws.
+    learns_metric, ends_window
+        Whether its draws are looked at, and whether something is learnt at its end.
+    explores
+        Whether paths of different lengths are tried.
+    is_early
+        Whether its window ends in the first half of warm-up.
+    """
 
     n_draws: int
     learns_metric: bool
     ends_window: bool
     explores: bool
+    is_early: bool
 
 
 def warmup_schedule(n_draws: int, steps_per_draw: int) -> list[Stretch]:
@@ -49,13 +63,16 @@ def warmup_schedule(n_draws: int, steps_per_draw: int) -> list[Stretch]:
     if n_final:
         windows.append((n_final, False))
 
-    stretches = []
+    stretches, n_behind = [], 0
     for size, learns in windows:
+        n_behind += size
+        is_early = n_behind <= _EARLY_SHARE * n_draws
         piece = -(-size // _STRETCHES_PER_WINDOW)
         sizes = [piece] * (size // piece)
         sizes[-1] += size % piece
         for i, n in enumerate(sizes):
             # The first fifth of a window forgets the metric and step size before it.
             learning = learns and (i + 1 > len(sizes) // 5)
-            stretches.append(Stretch(n, learning, learns and i == len(sizes) - 1, learns))
+            ends = learns and i == len(sizes) - 1
+            stretches.append(Stretch(n, learning, ends, learns, is_early))
     return stretches

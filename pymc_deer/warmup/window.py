@@ -26,6 +26,10 @@ from pymc_deer.warmup.path_statistics import PathStatistics
 _TOGETHER = 2**19
 """Numbers in the states of all chains up to which they are summed up in one piece, as a copy."""
 
+_LARGE_RISE = 4.0
+"""Rise of logp from one state to another, in sqrt(D), that independent draws do not have: it varies
+by sqrt(D / 2), as that of a Gaussian does."""
+
 _COLUMNS = 2**14
 """Coordinates to sum up at a time, where each is apart from the others: what lies between stays in
 a core's cache, and takes no fresh memory, whose pages cost more than the sums."""
@@ -57,6 +61,8 @@ class WarmupWindow:
         Transitions of all chains with too large an energy error.
     angles
         Coordinates that are angles, and where they were first; None where there are none.
+    heights
+        Log-densities of the chains, (C,), at the end of each stretch.
     """
 
     halves: tuple[Moments, ...] = ()
@@ -68,6 +74,7 @@ class WarmupWindow:
     paths: PathStatistics | None = None
     n_unstable: int = 0
     angles: Angles | None = None
+    heights: tuple[np.ndarray, ...] = ()
 
     @property
     def n_seen(self) -> int:
@@ -131,10 +138,21 @@ class WarmupWindow:
         assert self.angles is not None
         return [replace(t, z=self.angles.turned_back(metric, t.z)) for t in trajectories]
 
-    def at_stretch_end(self) -> "WarmupWindow":
-        """Where the next draws belong to another stretch."""
-        ended = self._at_batch_end()
-        return duplicate(ended, n_stretches=ended.n_stretches + bool(ended.halves))
+    def at_stretch_end(self, trajectories: Sequence[Trajectory]) -> "WarmupWindow":
+        """Where the next draws belong to another stretch than those, or than the last of them."""
+        ended, height = self._at_batch_end(), np.array([t.logp[-1] for t in trajectories])
+        n_stretches = ended.n_stretches + bool(ended.halves)
+        return duplicate(ended, n_stretches=n_stretches, heights=(*self.heights, height))
+
+    def has_chains_rising(self, size: int) -> bool:
+        """Whether logp of a chain, of D = `size` dimensions, goes up by more than chance.
+
+        Where there are no two stretches it may.
+        """
+        if len(self.heights) < 2:
+            return True
+        rises = self.heights[-1] - self.heights[0]
+        return bool((rises > _LARGE_RISE * np.sqrt(size)).any())
 
     def _at_batch_end(self) -> "WarmupWindow":
         if self.sums is None:

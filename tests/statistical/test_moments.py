@@ -8,6 +8,7 @@ import logging
 from collections.abc import Container, Iterable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
@@ -16,6 +17,7 @@ import pymc_deer
 from pymc_deer import DeerHMC, DeerMALA, examples
 from pymc_deer.sampling.shared_step import KERNELS
 from pymc_deer.step import DeerStep
+from pymc_deer.warmup.adaptation import Warmup
 from tests.statistical.checks import (
     WARNINGS,
     check_converged,
@@ -114,6 +116,27 @@ def test_posterior_of_chains_together_agrees_with_nuts(kernel: str, name: str) -
         model=model, kernel=kernel, backend=BACKENDS[-1], random_seed=SEED, progressbar=False
     )
     check_run(summarise(idata, model), load_reference(name))
+
+
+def test_chains_that_begin_far_out_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a regression on incomes, where residuals are ten thousands of standard deviations."""
+    rng = np.random.default_rng(0)
+    income = rng.uniform(10_000, 90_000, 100)
+    y = 3 + 1e-4 * income + rng.normal(size=100)
+    with pm.Model() as model:
+        mu = pm.Normal("level", 0.0, 10.0) + pm.Normal("slope") * income
+        pm.Normal("y", mu, pm.HalfNormal("sd"), observed=y)
+    options: dict[str, Any] = {"model": model, "backend": BACKENDS[-1], "random_seed": SEED}
+    options |= {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
+    run = summarise(pymc_deer.sample(**options), model)
+    check_converged(run)
+    slope = run.loc["slope"]
+    assert slope["mean"] == pytest.approx(np.polyfit(income, y, 1)[0], abs=slope["sd"] / 2)
+
+    # Paths would keep the energy that they begin with.
+    monkeypatch.setattr(Warmup, "_descends", False)
+    with pytest.raises(AssertionError):
+        check_converged(summarise(pymc_deer.sample(**options), model))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

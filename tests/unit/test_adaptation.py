@@ -1,5 +1,7 @@
 """Warm-up: schedule, dual averaging, steps per draw, and what stays fixed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,14 +12,10 @@ from pymc_deer.acceptance import TargetAccept
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import Metric, identity_metric
 from pymc_deer.path_length import FIRST_LENGTH, PathLength
-from pymc_deer.warmup.adaptation import (
-    Warmup,
-    observe,
-    start_warmup,
-    steps_per_draw,
-)
+from pymc_deer.warmup.adaptation import Learned, Warmup, observe, start_warmup
 from pymc_deer.warmup.dual_averaging import DualAveraging
 from pymc_deer.warmup.schedule import warmup_schedule
+from pymc_deer.warmup.thinning import steps_per_draw
 from pymc_deer.warmup.window import WarmupWindow
 from tests.support import autoregressive, trajectory
 
@@ -284,13 +282,48 @@ def test_warmup_finds_the_path_length(first: float) -> None:
     assert warmup.path.adapts
     assert 1.3 < warmup.path.length < 2.3
     # Learning tries shorter and longer ones; what follows takes the best known.
-    schedule = warmup.schedule
-    for stretch, (fewest, most) in zip(schedule, asked, strict=True):
+    begun = next(i for i, lengths in enumerate(asked) if lengths != (1, 1))
+    pairs = list(zip(warmup.schedule, asked, strict=True))
+    assert 0 < begun < len(pairs) / 4, "logp does not rise here"
+    for stretch, (fewest, most) in pairs[begun:]:
         assert fewest == (2 if stretch.explores else most)
-    assert {stretch.explores for stretch in schedule} == {False, True}
+    assert {stretch.explores for stretch, _ in pairs[begun:]} == {False, True}
     steps = 2 * round(warmup.path.length / warmup.tuning.step_size / 2)
     assert warmup.tuning.lengths == (steps, steps)
     assert steps > 3
+
+
+def test_while_logp_rises_transitions_are_of_one_step() -> None:
+    """For as long as it rises by more than chance from one end of a window to the other."""
+    warmup = new_warmup(1500, path=ADAPTIVE, target=TargetAccept(0.8))
+    rng = np.random.default_rng(0)
+    ends = np.cumsum([s.n_draws for s in warmup.schedule])
+    windows = ends[[s.ends_window for s in warmup.schedule]]
+    n_rising, seen = windows[3], []
+    while n := warmup.draws_to_boundary:
+        rows, tuning = n * warmup.steps_per_draw, warmup.tuning
+        at = ends[warmup.done]
+        seen.append((at, tuning.lengths == (1, 1)))
+        z = rng.normal(size=(rows, SIZE))
+        steps, sizes = np.full(rows, tuning.lengths[1]), np.full(rows, tuning.step_size)
+        moves = trajectory(z, -z, np.full(rows, -tuning.step_size), steps, sizes)
+        logp = np.full(rows, 1000.0 * min(at, n_rising))
+        observe([warmup], [replace(moves, logp=logp)], n)
+        assert tuning.lengths != (1, 1) or warmup.window.paths is None
+    # The window in which it has stopped is the last one of single steps.
+    assert [single for _, single in seen] == [at <= windows[4] for at, _ in seen]
+
+
+def test_a_chain_that_rises_for_ever_takes_paths_in_the_second_half() -> None:
+    warmup, rng, n_done, seen = new_warmup(400, path=ADAPTIVE), np.random.default_rng(0), 0, []
+    while n := warmup.draws_to_boundary:
+        rows, n_done = n * warmup.steps_per_draw, n_done + n
+        seen.append((n_done, warmup.tuning.lengths == (1, 1)))
+        z = rng.normal(size=(rows, SIZE))
+        moves = trajectory(z, -z, np.full(rows, -0.3), np.full(rows, 1), 0.5)
+        observe([warmup], [replace(moves, logp=1e6 * np.full(rows, n_done))], n)
+    assert {single for at, single in seen if at > 200} == {False}
+    assert {single for at, single in seen if at < 100} == {True}
 
 
 def lengths_of_windows(warmup: Warmup) -> np.ndarray:
@@ -348,7 +381,7 @@ def test_slow_parts_of_coordinates_are_not_hidden_by_fast_ones() -> None:
     """Short paths forget the fast ones, which a single transition takes for much of the way."""
     periods = (1.0, *(30.0,) * 9)
     warmup = new_warmup(1500, path=ADAPTIVE, jitter=0.2, target=TargetAccept(0.8))
-    drive_paths(warmup, seed=1, periods=periods)
+    drive_paths(warmup, seed=4, periods=periods)
     warmup.finish()
     assert warmup.path.length > 3 * FIRST_LENGTH
 
@@ -373,6 +406,14 @@ def test_paths_that_the_user_fixed_stay(path: PathLength) -> None:
     assert warmup.tuning.lengths == (steps, steps)
     # The step size is tuned, and with it the number of steps of a length.
     assert (len(set(asked)) > 1) == (path.steps is None)
+
+
+def test_no_step_size_is_cut_short_while_paths_are_tried() -> None:
+    warmup = new_warmup(200, path=PathLength(None, 0.3))
+    used = drive(warmup)
+    explores = [stretch.explores for stretch in warmup.schedule]
+    assert max(size for size, tries in zip(used, explores, strict=True) if tries) > 0.2
+    assert {size for size, tries in zip(used, explores, strict=True) if not tries} == {0.15}
 
 
 def test_two_steps_go_no_further_than_the_length() -> None:
@@ -476,6 +517,96 @@ def test_lengths_are_converted_where_the_metric_changes(spread: float) -> None:
     assert found is not None
     assert_allclose(learned.metric.factor, spread, rtol=0.2)
     assert learned.path.length * np.median(learned.metric.factor) == pytest.approx(found[0])
+
+
+def behind_window(moves: Trajectory, path: PathLength, *, last: bool = False) -> Learned:
+    """What a window of these moves teaches, the first of warm-up or the last."""
+    warmup = new_warmup(path=path, thinning=1.0)
+    ends = [i for i, stretch in enumerate(warmup.schedule) if stretch.ends_window]
+    warmup.done = ends[-1] if last else ends[0]
+    window = WarmupWindow().extended([moves], warmup.tuning.metric, len(moves) // 20)
+    warmup.window = window.with_paths([moves])
+    learned = warmup.learn()
+    assert learned is not None
+    return learned
+
+
+@pytest.mark.parametrize("spread", [0.25, 4.0])
+def test_lengths_beyond_those_that_were_tried_are_converted_too(spread: float) -> None:
+    """Twice the one before, where it leaves too many transitions to a draw."""
+    walk = spread * np.transpose([autoregressive(0.98, 4000, seed) for seed in range(SIZE)])
+    moves = trajectory(walk, -walk / spread**2, np.full(4000, -0.2), np.full(4000, 8), 0.2)
+    learned = behind_window(moves, ADAPTIVE)
+    scale = float(np.median(learned.metric.factor))
+    assert scale == pytest.approx(spread, rel=0.3)
+    assert learned.path.length == pytest.approx(2 * FIRST_LENGTH / scale)
+
+
+def test_the_shortest_path_is_as_short_as_the_next_metric_has_it() -> None:
+    """Here coordinates are a tenth as wide as they were taken to be."""
+    rng, n = np.random.default_rng(0), 4000
+    z, steps = 0.1 * rng.normal(size=(n, SIZE)), rng.integers(1, 9, n)
+    moves = trajectory(z, -100 * z, np.full(n, -0.2), steps, np.full(n, 0.1))
+    learned = behind_window(moves, ADAPTIVE, last=True)
+    assert learned.path.length == pytest.approx(FIRST_LENGTH, rel=0.3)
+
+
+def test_the_gradients_of_a_draw_are_counted_by_the_next_metric() -> None:
+    """With one that is a quarter as wide, steps are four times as large, and fewer."""
+    walk = 0.25 * np.cumsum(np.random.default_rng(0).normal(size=(2000, SIZE)), axis=0)
+    moves = trajectory(walk, -16 * walk, np.full(2000, -0.2))
+    # 100 leapfrog steps of the first step size.
+    assert behind_window(moves, PathLength(None, 50.0), last=True).steps_per_draw == 64
+
+
+def test_no_draw_takes_more_gradients_than_that_whatever_happens_behind_the_metric() -> None:
+    warmup = new_warmup(path=PathLength(None, 50.0))
+    warmup.tuned_steps_per_draw = 64
+    warmup.begin_at(0.2)
+    warmup.finish()
+    assert warmup.tuning.lengths == (250, 250)
+    assert warmup.steps_per_draw == 4096 // 250
+    fixed = new_warmup(path=PathLength(250), fixed_steps=64)
+    fixed.finish()
+    assert fixed.steps_per_draw == 64
+
+
+def test_the_average_step_size_is_where_the_next_one_begins() -> None:
+    warmup = new_warmup()
+    assert warmup.dual_averaging is not None
+    for _ in range(3):
+        warmup.dual_averaging.update(1.0)
+    current, average = warmup.dual_averaging.current, warmup.dual_averaging.average
+    assert average < 0.8 * current
+    warmup.done = next(i for i, stretch in enumerate(warmup.schedule) if stretch.ends_window)
+    warmup.window = WarmupWindow().extended([independent(400)], warmup.tuning.metric, 20)
+    warmup.go_on(warmup.learn())
+    assert warmup.tuning.step_size == pytest.approx(average)
+
+
+def test_a_stretch_has_two_batches_at_most() -> None:
+    warmup = new_warmup(100, fixed_steps=3)
+    assert warmup.stretch.n_draws == 1
+    moves = [independent(3)]
+    warmup.done = next(i for i, stretch in enumerate(warmup.schedule) if stretch.learns_metric)
+    window = warmup.extended_window(moves).at_stretch_end(moves)
+    assert len(window.means) == 2
+    single = new_warmup(100, fixed_steps=1)
+    single.done = next(i for i, stretch in enumerate(single.schedule) if stretch.learns_metric)
+    moves = [independent(single.stretch.n_draws)]
+    assert len(single.extended_window(moves).at_stretch_end(moves).means) <= 2
+
+
+def test_a_step_size_that_is_far_too_small_grows_as_fast_whatever_the_target() -> None:
+    """Where little is to be rejected the error is small at most."""
+    found = []
+    for target in (0.8, 0.95, 0.99):
+        adaptation = DualAveraging.at(1e-3, target)
+        for _ in range(12):
+            adaptation.update(1.0)
+        found.append(adaptation.current)
+    assert_allclose(found, found[0])
+    assert found[0] > 5e-3
 
 
 def test_batches_of_longer_paths_say_less_of_shorter_ones() -> None:

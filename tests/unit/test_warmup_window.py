@@ -26,12 +26,13 @@ def filled(
     begun: WarmupWindow | None = None,
 ) -> WarmupWindow:
     """A window that has seen a standard normal's draws z in so many stretches."""
-    window = begun or WarmupWindow()
+    window, moves = begun or WarmupWindow(), []
     for stretch in np.split(z, stretches):
         for rows in np.array_split(stretch, pieces):
             metric = identity_metric(kind, z.shape[1])
-            window = window.extended([trajectory(rows, -rows)], metric, len(stretch))
-        window = window.at_stretch_end()
+            moves = [trajectory(rows, -rows)]
+            window = window.extended(moves, metric, len(stretch))
+        window = window.at_stretch_end(moves)
     return window
 
 
@@ -72,7 +73,7 @@ def test_stretches_belong_to_two_halves_by_turns(kind: MetricKind, pieces: int) 
     stretches = np.split(z, 5)
     expected = [np.vstack(stretches[::2]), np.vstack(stretches[1::2])] if kind == "dense" else [z]
     # Stretches that nothing is learnt from are none of either.
-    window = filled(z, 5, pieces, kind, begun=WarmupWindow().at_stretch_end())
+    window = filled(z, 5, pieces, kind, begun=WarmupWindow().at_stretch_end([]))
     assert window.n_seen == len(z)
     for half, rows in zip(window.halves, expected, strict=True):
         known = Moments.of(rows[None], -rows[None], kind)
@@ -88,10 +89,11 @@ def test_cutting_a_stretch_of_several_chains_changes_no_metric(kind: MetricKind)
     z, dlogp = normals @ mix, -normals @ np.linalg.inv(mix).T
     start, found = identity_metric(kind, SIZE), []
     for cuts in ([], [250, 490], [1, 2, 777]):
-        window = WarmupWindow()
+        window, moves = WarmupWindow(), []
         for rows in zip(np.split(z, cuts, axis=1), np.split(dlogp, cuts, axis=1), strict=True):
-            window = window.extended(list(map(trajectory, *rows)), start, 1000)
-        found.append(window.at_stretch_end().estimate(start, 1.5))
+            moves = list(map(trajectory, *rows))
+            window = window.extended(moves, start, 1000)
+        found.append(window.at_stretch_end(moves).estimate(start, 1.5))
     for other in found[1:]:
         for ours, theirs in zip(found[0].arrays, other.arrays, strict=True):
             assert_allclose(np.abs(ours), np.abs(theirs), rtol=1e-8, atol=1e-10)
@@ -208,7 +210,7 @@ def test_what_has_been_seen_stays_as_it_was(kind: MetricKind) -> None:
 
     def behind(window: WarmupWindow, seed: int) -> WarmupWindow:
         moves = [rotated(50, seed), rotated(50, seed + 10)]
-        return window.extended(moves, metric, 30).with_paths(moves).at_stretch_end()
+        return window.extended(moves, metric, 30).with_paths(moves).at_stretch_end(moves)
 
     first = behind(WarmupWindow(), 0)
     for window in (first, behind(first, 1)):
@@ -267,3 +269,17 @@ def test_chains_in_different_modes_learn_what_each_would(kind: MetricKind) -> No
     assert_allclose(
         merged(apart.halves).z_variance, np.mean([c.z.var(axis=0) for c in chains], axis=0)
     )
+
+
+@pytest.mark.parametrize(("rise", "size", "rises"), [(0, 9, False), (9, 9, False), (15, 9, True)])
+def test_a_chain_that_rises_by_more_than_chance_is_on_its_way(
+    rise: float, size: int, rises: bool
+) -> None:
+    """Whatever the others do, and however far it has come before the window."""
+    window = WarmupWindow()
+    assert window.has_chains_rising(size)
+    for share in (0.0, 0.3, 1.0):
+        z = np.zeros((4, size))
+        still, mine = trajectory(z, z), replace(trajectory(z, z), logp=np.full(4, rise * share))
+        window = window.at_stretch_end([still, replace(mine, logp=mine.logp - 1e6)])
+    assert window.has_chains_rising(size) == rises
