@@ -236,6 +236,8 @@ class _Block:
             of_states, of_rows = (n != 1 for n in variable.type.shape)
             axes = (_STATES if of_states else _ONE), (self._rows if of_rows else _ONE)
             value = _load(self._read[variable], *axes)
+            # Read as int8, of which NOT is -1 and -2.
+            value = value != 0 if variable.type.dtype == "bool" else value
         elif isinstance(node.op, Dot):
             rows = _Rows.of(node)
             value = product(self._factors[node.inputs[0]], self.rows(rows), 1, 1 - rows.axis)

@@ -243,6 +243,7 @@ X = pt.matrix("x", shape=(STATES, K), dtype="float32")
 ROW = pt.matrix("rows", shape=(N, K), dtype="float32")
 WEIGHT = pt.matrix("weight", shape=(1, N), dtype="float32")
 FLAG = pt.matrix("flag", shape=(1, N), dtype="bool")
+FLAGS = pt.matrix("flags", shape=(STATES, N), dtype="bool")
 LOGIT = pt.dot(X, ROW.T)
 POSITIVE = pt.abs(LOGIT) + WEIGHT
 FUNCTIONS: dict[str, Any] = {
@@ -262,16 +263,18 @@ FUNCTIONS: dict[str, Any] = {
     "bounds": pt.clip(LOGIT, -1, 1) + pt.maximum(LOGIT, WEIGHT) - pt.minimum(LOGIT, 0.5),
     "choice": pt.switch(FLAG & (LOGIT > 0), LOGIT, pt.switch(~FLAG | (LOGIT <= -1), WEIGHT, 1)),
     "order": pt.switch(pt.eq(WEIGHT, 2) | (LOGIT >= WEIGHT) | pt.neq(FLAG, 0), LOGIT, -LOGIT),
+    "not of what is read": pt.switch(~FLAGS, LOGIT, WEIGHT) + pt.switch(FLAGS, WEIGHT, 2 * LOGIT),
     "whole": pt.cast(LOGIT * 3, "int64") * LOGIT,
 }
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_elementwise_functions(name: str) -> None:
-    inputs, term = [X, ROW, WEIGHT, FLAG], FUNCTIONS[name]
+    inputs, term = [X, ROW, WEIGHT, FLAG, FLAGS], FUNCTIONS[name]
     outputs = [pt.sum(term.astype("float64"), axis=1), pt.dot(term.astype("float32"), ROW)]
     values = [RNG.normal(size=v.type.shape).astype("float32") for v in inputs[:2]]
-    values += [1 + RNG.random((1, N)).astype("float32"), RNG.random((1, N)) < 0.5]
+    values += [1 + RNG.random((1, N)).astype("float32")]
+    values += [RNG.random((n, N)) < 0.5 for n in (1, STATES)]
     blocked, plain = (
         pytensor.function(inputs, outputs, mode=m, on_unused_input="ignore")
         for m in (JAX_KERNEL_MODE, "FAST_COMPILE")
