@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from xarray import Dataset, DataTree, Variable
-from xarray.conventions import encode_cf_variable
+from xarray.conventions import decode_cf_variable, encode_cf_variable
 from xarray.core import indexing
 
 from pymc_deer.status import BackendError, ModelError, invalid_option
@@ -35,6 +35,11 @@ whole, readers see all variables at one length."""
 _DIMS = "_ARRAY_DIMENSIONS"
 """Attribute by which xarray knows an array's dimensions."""
 
+_DATE_UNIT = "numpy_unit"
+"""Attribute of dates, which are stored as numbers: "s", "ms", "us" or "ns"."""
+
+_ROWS_OF_COORDINATE = 2**20
+"""Draws whose numbers, a coordinate, share a file."""
 
 _INSTALL = "pip install 'zarr>=3.1.3'"
 
@@ -67,6 +72,11 @@ def require_zarr_to_write() -> None:
         )
 
 
+def local_path(place: str | PathLike[str]) -> Path:
+    """A place as it is meant where it is given, whatever directory the process goes to."""
+    return Path(place).expanduser().absolute()
+
+
 def open_store(path: str | PathLike[str]) -> DataTree:
     """The draws that are committed to a store, now; each is read when it is used.
 
@@ -97,11 +107,11 @@ def open_store(path: str | PathLike[str]) -> DataTree:
     1000
     """
     _require_zarr()
-    if not isinstance(path, str | PathLike) or not (Path(path) / _METADATA).exists():
+    if not isinstance(path, str | PathLike) or not (local_path(path) / _METADATA).exists():
         shown = os.fspath(path) if isinstance(path, PathLike) else path
         expected = "a directory that sample(store=...) has written draws to"
         raise invalid_option("open_store", "path", shown, expected)
-    root, arrays = _committed(Path(path))
+    root, arrays = _committed(local_path(path))
     return DataTree.from_dict(
         {f"/{group}": _dataset(root[group], made) for group, made in arrays.items()}
     )
@@ -298,9 +308,9 @@ def _create_array(
     """One of a template's variables; with its values if it has no draws, or is their coordinate."""
     sizes = {**variable.sizes, **({"draw": n_draws} if "draw" in variable.dims else {})}
     shape = tuple(sizes.values())
+    rows_per_chunk = rows_per_chunk if len(sizes) > 1 else _ROWS_OF_COORDINATE
     chunks = tuple(
-        max(1, min(size, rows_per_chunk) if dim == "draw" and len(sizes) > 1 else size)
-        for dim, size in sizes.items()
+        max(1, min(size, rows_per_chunk) if dim == "draw" else size) for dim, size in sizes.items()
     )
     create = group.create_dataset if _is_zarr_2() else group.create_array
     # Readers take a fill value for missing data.
@@ -309,15 +319,23 @@ def _create_array(
     if "draw" not in sizes:
         array[...] = variable.values
     elif variable.dims == ("draw",):
-        array[...] = np.arange(n_draws)
+        for first in range(0, n_draws, rows_per_chunk):
+            rows = np.arange(first, min(first + rows_per_chunk, n_draws))
+            array[first : first + len(rows)] = rows
 
 
 def _dataset(group: Any, arrays: Mapping[str, StoredRows]) -> Dataset:
     variables = {}
     for name, rows in arrays.items():
         attrs = dict(rows.array.attrs)
-        dims = attrs.pop(_DIMS)
-        variables[name] = Variable(dims, indexing.LazilyIndexedArray(rows), attrs)
+        dims, unit = attrs.pop(_DIMS), attrs.pop(_DATE_UNIT, None)
+        # As xarray has its own arrays on disk: to write to one changes it in memory alone.
+        lazy: Any = indexing.LazilyIndexedArray(rows)
+        values = indexing.CopyOnWriteArray(lazy)
+        variables[name] = Variable(dims, values, attrs)
+        if unit is not None:
+            coder = xr.coders.CFDatetimeCoder(time_unit=unit)
+            variables[name] = decode_cf_variable(name, variables[name], decode_times=coder)
     return xr.decode_cf(Dataset(variables, attrs=dict(group.attrs)))
 
 
@@ -340,7 +358,10 @@ def _plain(name: str, variable: Variable) -> Variable:
         return Variable(variable.dims, values, variable.attrs)
     bare = Variable(variable.dims, variable.values, variable.attrs, {"_FillValue": None})
     # Dates alone need a code.
-    return encode_cf_variable(bare, name=name) if variable.dtype.kind in "mM" else bare
+    coded = encode_cf_variable(bare, name=name) if variable.dtype.kind in "mM" else bare
+    if variable.dtype.kind == "M":
+        coded.attrs[_DATE_UNIT] = np.datetime_data(variable.dtype)[0]
+    return coded
 
 
 def _json(attrs: Mapping[Any, Any]) -> dict[str, Any]:

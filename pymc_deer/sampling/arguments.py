@@ -12,6 +12,7 @@ from pymc.progress_bar.progress import ProgressBarOptions
 
 from pymc_deer.options import HMCOptions, listed
 from pymc_deer.status import ModelError, OptionError, invalid_option
+from pymc_deer.store import local_path
 
 _OF_STEPS = "it moves all variables of the model together, from where initvals says"
 _OF_NUTS = "it has no NUTS to initialise. Write initvals={...} for other starts, or leave it out"
@@ -246,7 +247,7 @@ def run_path(resume: Any) -> Path:
     if not _is_local(resume):
         expected = "the path of a stored run, resume=PATH, in place of store=PATH"
         raise invalid_option("sample", "resume", resume, expected)
-    return Path(resume)
+    return local_path(resume)
 
 
 def refuse_beside_resume(**given: Any) -> None:

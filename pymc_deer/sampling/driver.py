@@ -47,7 +47,7 @@ from pymc_deer.sampling.shared_step import make_step, within_memory
 from pymc_deer.sampling.store_recorder import RunPlace, StoreRecorder
 from pymc_deer.start import find_starts
 from pymc_deer.step import DeerStep
-from pymc_deer.store import require_zarr_to_write
+from pymc_deer.store import local_path, require_zarr_to_write
 from pymc_deer.variables import given_model
 
 _log = logging.getLogger("pymc.deer")
@@ -232,6 +232,7 @@ class StretchProgress(MCMCProgressBarManager):
 
 def _make_draws(run: Run, progress: StretchProgress) -> None:
     """All draws, or as many as there are at an interrupt."""
+    interrupted = False
     # All the time, and in both threads: how BLAS rounds may depend on it.
     with run.ensemble.solver.one_blas_thread():
         try:
@@ -242,9 +243,11 @@ def _make_draws(run: Run, progress: StretchProgress) -> None:
             if run.hardware.spans_processes or not run.recorder.has_draws:
                 # Other processes wait for this one; or there is nothing to return.
                 raise
-            _log.info("Interrupted: the draws that all chains have finished are kept.")
+            interrupted = True
         with run.phases.of("recording"):
             run.recorder.flush()
+    if interrupted:
+        _log.info("Interrupted: the draws that all chains have finished are kept.")
 
 
 def _make_stretch(run: Run, progress: StretchProgress) -> None:
@@ -274,7 +277,8 @@ def _begun(
     if store is not None:
         require_zarr_to_write()
         refuse_beside_store(idata_kwargs)
-        RunPlace.refuse_used(Path(store))
+        store = local_path(store)
+        RunPlace.refuse_used(store)
     phases = Phases()
     with phases.of("compile"):
         step = within_memory(make_step(settings, model, hardware), settings, hardware)
@@ -297,8 +301,8 @@ def _begun(
             *(stored, step.backend, step.calibration, fingerprint, attrs),
             *(ensemble.records, phases.seconds),
         )
-        place = RunPlace.new(Path(store))
-        with place.given_back_if_refused():
+        place = RunPlace.new(store)
+        with place.left_as_it_was_if_refused():
             recorder = StoreRecorder.begun(values, place, checkpoint, idata_kwargs, phases)
     return Run(settings, step, params, ensemble, recorder, phases, attrs, hardware)
 

@@ -97,9 +97,9 @@ class Settings:
             for name, value in given.options.items()
             if name != "hvp" and not _same(value, getattr(of_step, name))
         }
-        if self.random_seed is None and isinstance(given.random_seed, np.random.Generator):
-            # Of a generator nothing is stored, nor is it needed any more.
-            pairs.pop("random_seed")
+        if self.random_seed is None and _numbers(given.random_seed) is None:
+            # Of a generator or a SeedSequence nothing is stored, nor is it needed any more.
+            pairs.pop("random_seed", None)
         for name, (now, then) in pairs.items():
             if not _same(now, then):
                 raise OptionError(

@@ -1,5 +1,7 @@
 """Draws that go to a Zarr store as they are made, with all that the run needs to go on."""
 
+import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -44,29 +46,30 @@ class RunPlace:
             Telling what.
         """
         where = f"sample(store={str(path)!r})"
-        if Checkpoint.exists(path):
-            raise OptionError(
-                f"{where}: there is a run already. Go on with it, resume={str(path)!r}, or choose "
-                "another place."
-            )
-        if path.exists() and not (path.is_dir() and {f.name for f in path.iterdir()} <= {_LOCK}):
-            raise OptionError(
-                f"{where}: store must be a directory that is empty, or does not exist yet."
-            )
-        above = next(folder for folder in path.absolute().parents if folder.exists())
-        if not above.is_dir():
-            raise OptionError(f"{where}: store cannot be made there: {above} is no directory.")
+        with _refused_where_none_can_be(where, "store cannot be made there"):
+            nearest = _nearest(path)
+            if Checkpoint.exists(path):
+                raise OptionError(
+                    f"{where}: there is a run already. Go on with it, resume={str(path)!r}, or "
+                    "choose another place."
+                )
+            if nearest == path and not (path.is_dir() and _names_in(path) <= {_LOCK}):
+                raise OptionError(
+                    f"{where}: store must be a directory that is empty, or does not exist yet."
+                )
+            if not nearest.is_dir():
+                raise NotADirectoryError(f"{nearest} is no directory")
+            if not os.access(nearest, os.W_OK | os.X_OK):
+                raise PermissionError(f"{nearest} cannot be written to")
 
     @classmethod
     def new(cls, path: Path) -> "RunPlace":
         """For a run that begins."""
         cls.refuse_used(path)
         where = f"sample(store={str(path)!r})"
-        try:
+        with _refused_where_none_can_be(where, "store cannot be made there"):
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OptionError(f"{where}: store cannot be made there: {error}.") from error
-        place = cls(path, _locked(path, where))
+            place = cls(path, _locked(path, where))
         with place.given_back_if_refused():
             # Another process may have begun a run meanwhile, and ended it.
             cls.refuse_used(path)
@@ -82,7 +85,9 @@ class RunPlace:
             If there is none, or another process is at work on it.
         """
         Checkpoint.refuse_none(path)
-        return cls(path, _locked(path, f"sample(resume={str(path)!r})"))
+        where = f"sample(resume={str(path)!r})"
+        with _refused_where_none_can_be(where, "it cannot be written to"):
+            return cls(path, _locked(path, where))
 
     @contextmanager
     def given_back_if_refused(self) -> Iterator[None]:
@@ -92,6 +97,18 @@ class RunPlace:
         except BaseException:
             self.lock.close()
             raise
+
+    @contextmanager
+    def left_as_it_was_if_refused(self) -> Iterator[None]:
+        """Leave the place to others, and empty, if what is done within fails."""
+        with self.given_back_if_refused():
+            try:
+                yield
+            except BaseException:
+                for name in _names_in(self.path) - {_LOCK}:
+                    made = self.path / name
+                    shutil.rmtree(made) if made.is_dir() else made.unlink()
+                raise
 
 
 class StoreRecorder(Recorder):
@@ -212,6 +229,30 @@ def _by_group(groups: Any, of_phases: tuple[int, int]) -> dict[str, int]:
     named = {"warmup_posterior": warmup, "warmup_sample_stats": warmup}
     named |= {"posterior": kept, "sample_stats": kept}
     return {name: n for name, n in named.items() if name in groups}
+
+
+def _names_in(path: Path) -> set[str]:
+    return {file.name for file in path.iterdir()}
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or what there is above it; of a link that leads nowhere, the link."""
+    for place in (path, *path.parents):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            place.lstat()
+            return place
+    return path
+
+
+@contextmanager
+def _refused_where_none_can_be(where: str, what: str) -> Iterator[None]:
+    """As the argument's fault, with the system's reason."""
+    try:
+        yield
+    except OptionError:
+        raise
+    except (OSError, ValueError) as error:
+        raise OptionError(f"{where}: {what}: {error}.") from error
 
 
 def _locked(path: Path, where: str) -> BinaryIO:

@@ -245,6 +245,67 @@ def test_arguments_of_the_beginning_may_be_given_again(tmp_path: Path) -> None:
     xr.testing.assert_equal(again["posterior"].to_dataset(), run["posterior"].to_dataset())
     with pytest.raises(OptionError, match="the run was begun with window='auto', not 16"):
         pymc_deer.sample(model=dated(), resume=tmp_path, **(options | {"window": 16}))
+    options["random_seed"] = np.random.SeedSequence(1)
+    pymc_deer.sample(model=dated(), resume=tmp_path, **options)
+
+
+def test_a_place_is_meant_where_it_is_given(tmp_path: Path, monkeypatch: Any) -> None:
+    """Draws are read when they are used, and the process may be elsewhere by then."""
+    runs = []
+    for seed in (1, 2):
+        (tmp_path / str(seed)).mkdir()
+        monkeypatch.chdir(tmp_path / str(seed))
+        runs.append(run(store="run", random_seed=seed))
+    opened = open_store("run")
+    monkeypatch.chdir(tmp_path)
+    for seed, stored in zip((1, 2, 2), (*runs, opened), strict=True):
+        expected = run(random_seed=seed)["posterior"]["theta"].to_numpy()
+        assert_array_equal(stored["posterior"]["theta"].to_numpy(), expected)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    at_home = resumed(Path("~/1/run"))
+    assert_array_equal(at_home["posterior"]["mu"], runs[0]["posterior"]["mu"])
+
+
+def test_dates_of_any_century_come_back_as_they_were(tmp_path: Path) -> None:
+    coords = {
+        "day": np.array(["1650-01-01", "9999-12-31"], "datetime64[s]"),
+        "instant": np.array(["2020-01-01T00:00:00.000000001", "2020-01-02"], "datetime64[ns]"),
+        "wait": np.array([1, 90], "timedelta64[s]"),
+    }
+    with pm.Model(coords=coords) as model:
+        pm.Normal("x", dims=tuple(coords))
+    stored = run(model=model, store=tmp_path / "run")["posterior"]
+    in_memory = run(model=model)["posterior"]
+    for name in coords:
+        assert stored[name].dtype == in_memory[name].dtype
+        assert_array_equal(stored[name], in_memory[name])
+
+
+def test_what_is_written_to_draws_that_were_read_stays_in_memory(tmp_path: Path) -> None:
+    stored = run(store=tmp_path / "run")["posterior"]["mu"]
+    before = stored.to_numpy().copy()
+    stored[0, 0] = 5.0
+    assert stored[0, 0] == 5.0
+    assert_array_equal(open_store(tmp_path / "run")["posterior"]["mu"], before)
+
+
+def test_a_run_that_cannot_begin_leaves_its_place_empty(tmp_path: Path, monkeypatch: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreRecorder, "commit", full)
+        with pytest.raises(OSError, match="No space left"):
+            run(store=tmp_path / "run")
+    assert [file.name for file in (tmp_path / "run").iterdir()] == ["lock"]
+    run(store=tmp_path / "run")
+
+
+def test_the_numbers_of_draws_are_written_in_pieces(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(store, "_ROWS_OF_COORDINATE", 25)
+    stored = run(store=tmp_path / "run")
+    assert_array_equal(stored["posterior"]["draw"], np.arange(DRAWS))
+    assert len(list((tmp_path / "run" / "posterior" / "draw").glob("[0-9]*"))) == -(-DRAWS // 25)
 
 
 def test_of_two_processes_one_begins_a_run(tmp_path: Path, monkeypatch: Any) -> None:
