@@ -8,8 +8,9 @@ terms are computed in the model's precision, and added in float64: their own rou
 independent and stay small, 1e-7 sqrt(N) for N terms of order 1.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from threading import RLock
 
 import numpy as np
@@ -42,10 +43,21 @@ def in_precision(dtype: str) -> Iterator[None]:
     """While graphs of that type are built or compiled, whatever is set when they are.
 
     Constants that no short type holds, 0.7 say, get the type that PyTensor is set to, and what is
-    computed with them follows.
+    computed with them follows. What is float64 is meant to be: no warning tells of it.
     """
-    with _SETTING, pytensor.config.change_flags(floatX=dtype):
+    with _SETTING, pytensor.config.change_flags(floatX=dtype, warn_float64="ignore"):
         yield
+
+
+def with_float64_meant[**P, T](build: Callable[P, T]) -> Callable[P, T]:
+    """The same function, of whose float64 no warning of PyTensor's tells."""
+
+    @wraps(build)
+    def built(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _SETTING, pytensor.config.change_flags(warn_float64="ignore"):
+            return build(*args, **kwargs)
+
+    return built
 
 
 def wide(x: Tensor) -> Tensor:

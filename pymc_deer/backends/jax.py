@@ -6,7 +6,7 @@ that a stretch writes where the one before did.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any, Self
 
@@ -285,7 +285,15 @@ class JaxSolver(JaxPrograms):
         # The user's settings come back afterwards.
         # The device is named in every thread: programs are compiled anew where it is not.
         device = jax.default_device(self._device or default_device())
-        with device, jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        with ExitStack() as settings:
+            for setting in (device, jax.enable_x64(True), jax.default_matmul_precision("highest")):
+                settings.enter_context(setting)
+            # These are for the user's own code: here arrays come and go, and NaN is a number.
+            for setting in (
+                *(jax.transfer_guard("allow"), jax.debug_nans(False), jax.debug_infs(False)),
+                *(jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")),
+            ):
+                settings.enter_context(setting)
             yield
 
     def _take_buffers(self, n_chains: int, rows: int) -> tuple[jax.Array, ...]:

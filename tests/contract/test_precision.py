@@ -27,6 +27,33 @@ def test_jax_keeps_the_types_that_the_user_allows(precision: str, enabled: bool)
     assert idata["sample_stats"]["lp"].dtype == "float64"
 
 
+@pytest.mark.parametrize("window", [1, 8])
+def test_settings_for_the_users_own_jax_code_are_not_for_this(window: int) -> None:
+    """Arrays come and go here, types are mixed, and NaN is a number."""
+    with pm.Model():
+        x, s = pm.Normal("x", shape=2), pm.HalfNormal("s")
+        pm.Normal("y", x[0], s, observed=0.5)
+        step = DeerMALA(backend="jax", window=window, jacobian="secant", curvature=1.0)
+    expected = sample(step)["posterior"]["x"].to_numpy()
+    with (
+        jax.transfer_guard("disallow"),
+        jax.numpy_dtype_promotion("strict"),
+        jax.numpy_rank_promotion("raise"),
+        jax.debug_nans(True),
+        jax.debug_infs(True),
+    ):
+        with step.model:
+            again = DeerMALA(backend="jax", window=window, jacobian="secant", curvature=1.0)
+        np.testing.assert_array_equal(sample(again)["posterior"]["x"], expected)
+
+
+def test_what_is_summed_up_in_float64_is_no_mistake_of_the_users() -> None:
+    with pytensor.config.change_flags(floatX="float32", warn_float64="raise"), pm.Model():
+        x = pm.Normal("x", np.float32(1.3))
+        pm.Normal("y", x, np.float32(2.0), observed=np.ones(3, "float32"))
+        assert sample(DeerMALA(backend="jax"))["posterior"]["x"].dtype == "float32"
+
+
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_moments_in_single_precision(sampler) -> None:
     """Draws worth 1000 independent ones or more: within four standard errors."""
