@@ -10,8 +10,9 @@ from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
-from pytensor.tensor.basic import constant
+from pytensor.tensor.basic import Split, constant
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.extra_ops import Repeat
 from pytensor.tensor.type import DenseTensorType, TensorType
 
 from pymc_deer.typing import Tensor
@@ -68,6 +69,9 @@ def lifted(outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, 
         if var.data.size < _LIFTED_SIZE or var.type.dtype == "bool":
             return False
         clients = [node.op for node, _ in graph.clients[var] if not isinstance(node, str)]
+        if any(isinstance(op, Repeat | Split) for op in clients) and "int" in var.type.dtype:
+            # Shapes follow from how often and how many, which JAX must know.
+            return False
         elementwise = all(isinstance(op, Elemwise) for op in clients)
         return elementwise or "float" in var.type.dtype or var.data.size >= _LIFTED_INDICES
 

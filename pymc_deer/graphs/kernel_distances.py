@@ -62,14 +62,15 @@ def _is_squared_distance(variable: Any) -> bool:
     others = [(sign, term) for sign, term in terms if sign < 0 or not _is_square(term)]
     if (len(squares), len(others)) != (2, 1) or not _is_minus_twice(*others[0]):
         return False
-    squared = set().union(*map(_multiplied, squares))
+    squared = set().union(*(_multiplied(_base(square)) for square in squares))
     return squared == _multiplied(others[0][1])
 
 
 def _multiplied(variable: Any) -> set[Any]:
-    """What a product, or a square, is of, whatever axes of it."""
+    """What a product is of, whatever axes of it, and what it is divided by, but for a factor 2."""
     if isinstance(variable, Constant) and variable.data.size == 1:
-        return set()
+        factor = abs(variable.data.item())
+        return set() if factor == 2 else {factor}
     node = variable.owner
     if node is None:
         return {variable}
@@ -80,8 +81,9 @@ def _multiplied(variable: Any) -> set[Any]:
         where = (int(i.data) if isinstance(i, Constant) else i for i in node.inputs[1:])
         return {(node.op, frozenset(_multiplied(node.inputs[0])), *where)}
     kind = getattr(node.op, "scalar_op", None)
-    if isinstance(kind, (ps.Pow, ps.Sqr, ps.TrueDiv)):
-        return _multiplied(node.inputs[0])
+    if isinstance(kind, ps.TrueDiv):
+        divisor = "divisor", frozenset(_multiplied(node.inputs[1]))
+        return {*_multiplied(node.inputs[0]), divisor}
     if isinstance(kind, ps.Mul) or isinstance(node.op, Dot):
         return set().union(*map(_multiplied, node.inputs))
     return {variable}
@@ -109,11 +111,22 @@ def _terms(variable: Any, sign: float) -> Iterator[tuple[float, Any]]:
 
 def _is_square(variable: Any) -> bool:
     """Whether it consists of squares, or of sums of squares."""
-    while variable.owner is not None and isinstance(variable.owner.op, (Sum, *_VIEWS)):
-        variable = variable.owner.inputs[0]
+    variable = _summed_up(variable)
     power = inputs_of(variable, ps.Pow)
     is_second_power = bool(power) and underlying_constant(power[1]) == 2
     return is_second_power or bool(inputs_of(variable, ps.Sqr))
+
+
+def _base(square: Any) -> Any:
+    """What is squared."""
+    return _summed_up(square).owner.inputs[0]
+
+
+def _summed_up(variable: Any) -> Any:
+    """What a sum is of, along whatever axes."""
+    while variable.owner is not None and isinstance(variable.owner.op, (Sum, *_VIEWS)):
+        variable = variable.owner.inputs[0]
+    return variable
 
 
 def _is_minus_twice(sign: float, variable: Any) -> bool:

@@ -44,6 +44,13 @@ def test_a_gradient_that_is_constant_itself() -> None:
     assert_allclose(density.dlogp.eval({density.x: x} | given, on_unused_input="ignore"), 0.0)
 
 
+def test_what_a_shape_follows_from_stays_however_long_it_is() -> None:
+    x, times = pt.vector("x", shape=(5000,)), np.full(5000, 2)
+    [out], inputs = lifted([pt.repeat(x, times).sum()])
+    assert not inputs
+    assert out.eval({x: np.ones(5000)}) == 10_000
+
+
 def test_what_is_filled_for_something_unknown_stays() -> None:
     x = pt.vector("x", shape=(3,))
     [out] = folded([pt.alloc(pt.constant(2.0), 3) * x])
