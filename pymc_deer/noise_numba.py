@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_deer.noise import draw_normals as draw_by_numpy
-from pymc_deer.ops.numba_source import compiled_source, is_on_disk
 
 _FILL = """
 def fill(rng, numbers):
@@ -68,9 +67,14 @@ class FasterOnceMany:
 
 @cache
 def _is_fill_on_disk() -> bool:
+    from pymc_deer.ops.numba_source import is_on_disk
+
     return is_on_disk(_FILL)
 
 
 @cache
 def _compiled_fill() -> Callable[[np.random.Generator, np.ndarray], None]:
+    # Users of JAX alone never import Numba, which takes a second.
+    from pymc_deer.ops.numba_source import compiled_source
+
     return compiled_source(_FILL, "fill")

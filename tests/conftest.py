@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 
 import pytest
 
@@ -21,6 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Each worker has its own place, since JAX reads what another process may still be writing.
     """
-    place = config.cache.mkdir(f"jax-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}")
+    worker = f"jax-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
+    cache = getattr(config, "cache", None)
+    place = tempfile.mkdtemp(worker) if cache is None else cache.mkdir(worker)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(place)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"

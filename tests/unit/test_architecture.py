@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import subprocess
+import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
@@ -125,6 +127,14 @@ def test_backend_is_imported_only_when_asked_for(backend: str) -> None:
     assert len(loaded) > 10
     assert backend not in direct
     assert f"pymc_deer.backends.{backend}" not in loaded
+
+
+def test_no_backend_is_imported_with_the_package() -> None:
+    """Not by what it imports of others, either: each takes a second."""
+    code = "import sys, pymc; before = set(sys.modules); import pymc_deer; "
+    code += "print({'numba', 'jax', 'pytensor.link.numba'} & (set(sys.modules) - before))"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "set()"
 
 
 def public_objects() -> list[tuple[str, object]]:
