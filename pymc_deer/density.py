@@ -10,18 +10,15 @@ calls (``pm.Data``, other shared variables, value variables that another step me
 and large constants) is an explicit input of the graph, never a constant baked into it.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.simulator import SimulatorRV
 from pymc.model import Model
 from pymc.pytensorf import rewrite_pregrad
-from pymc.vartypes import continuous_types
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.op import Op
@@ -29,12 +26,12 @@ from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.type import discrete_dtypes
 
 from pymc_deer.graphs.checks import failures_rejected
 from pymc_deer.graphs.constants import folded, lifted
 from pymc_deer.graphs.data_shapes import refuse_shapes
 from pymc_deer.graphs.derivatives import HvpFunction, automatic_hvp, gradient
+from pymc_deer.graphs.free_variables import refuse_variables
 from pymc_deer.graphs.gradient_first import CHEAP, GradientFirst, common_parts
 from pymc_deer.graphs.kernel_distances import distances_with_gradient
 from pymc_deer.graphs.logistic import evaluated_once
@@ -42,7 +39,7 @@ from pymc_deer.graphs.named_axes import ARRAY_TYPES, array_like, named_as, witho
 from pymc_deer.graphs.row_order import RowOrder, in_fast_order
 from pymc_deer.graphs.sums_by_group import summed_by_group_first
 from pymc_deer.layout import Layout, Point, changed_shape
-from pymc_deer.precision import added_in_float64, precision_of
+from pymc_deer.precision import added_in_float64, precision_of, with_float64_meant
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
@@ -206,10 +203,17 @@ def _given(source: Source, point: Point) -> np.ndarray:
         # A copy: other steps may write into the array they gave out.
         return np.array(point[source])
     if isinstance(source, SharedVariable):
-        return np.asarray(source.get_value(borrow=True))
+        value = source.get_value(borrow=True)
+        if np.ma.is_masked(value):
+            raise ModelError(
+                f"{source.name}: missing values cannot be set. Give them with the data that the "
+                "model is made of, observed=..., as NaN or masked: each is a variable then."
+            )
+        return np.asarray(value)
     return np.asarray(source.data)
 
 
+@with_float64_meant
 def build_density(
     model: Model,
     value_vars: Sequence[Tensor] | None = None,
@@ -230,14 +234,13 @@ def build_density(
     Raises
     ------
     ModelError
-        No variables, one that is discrete or empty, a logp without gradient (naming the
-        variable), or data whose shapes do not fit.
+        No variables, one that is discrete, empty or has point masses, a logp without gradient
+        (naming the variable), or data whose shapes do not fit.
     """
     chosen = list(model.value_vars if value_vars is None else value_vars)
-    rv_names = {value: rv.name for rv, value in model.rvs_to_values.items()}
-    _check_variables(chosen, rv_names)
-    _refuse_simulators(model)
+    refuse_variables(chosen, model)
     refuse_shapes(model)
+    rv_names = {value: rv.name for rv, value in model.rvs_to_values.items()}
     point = model.initial_point()
     layout = Layout.of(chosen, point, model)
     if layout.size == 0:
@@ -302,40 +305,6 @@ def build_density(
         _sources=tuple(origin for _, origin in params),
         _lengths=lengths,
     )
-
-
-def _check_variables(chosen: Sequence[Tensor], rv_names: Mapping[Tensor, str]) -> None:
-    if not chosen:
-        raise ModelError("The model has no free variables to sample: add a prior, or pass vars.")
-    counts = Counter(v.name for v in chosen)
-    if twice := {name for name, n in counts.items() if n > 1}:
-        clashing = ", ".join(rv_names[v] for v in chosen if v.name in twice)
-        raise ModelError(
-            f"{clashing}: their unconstrained values are all called {', '.join(sorted(twice))}. "
-            "Give one of the variables another name."
-        )
-    discrete = [rv_names[v] for v in chosen if v.type.dtype in discrete_dtypes]
-    if discrete:
-        raise ModelError(
-            f"{', '.join(discrete)}: discrete variables have no gradient. Name the continuous "
-            "ones in the step's vars, and PyMC picks a step for the rest; or marginalise them "
-            "(pymc_extras.marginalize)."
-        )
-    unfit = [rv_names[v] for v in chosen if v.type.dtype not in continuous_types]
-    if unfit:
-        raise ModelError(
-            f"{', '.join(unfit)}: only float32 and float64 variables can be sampled. Write "
-            "pytensor.config.floatX = 'float64', or give the variable a dtype."
-        )
-
-
-def _refuse_simulators(model: Model) -> None:
-    simulated = [rv.name for rv in model.observed_RVs if isinstance(rv.owner.op, SimulatorRV)]
-    if simulated:
-        raise ModelError(
-            f"{', '.join(simulated)}: a pm.Simulator has no likelihood, and so no gradient. Write "
-            "pm.sample_smc()."
-        )
 
 
 def _graph_inputs(

@@ -5,9 +5,15 @@ from typing import Any, Unpack
 
 import numpy as np
 from pymc.model import Model
+from pymc.step_methods.state import dataclass_state
 
 from pymc_deer.options import PYMC_ARGUMENTS, Auto, CommonArguments, HMCOptions
-from pymc_deer.step import DeerStep
+from pymc_deer.step import DeerState, DeerStep
+
+
+@dataclass_state
+class HMCState(DeerState):
+    """What PyMC stores and restores of a :class:`DeerHMC`."""
 
 
 class DeerHMC(DeerStep):
@@ -67,6 +73,7 @@ class DeerHMC(DeerStep):
     """
 
     name = "deer_hmc"
+    _state_class = HMCState
 
     def __init__(
         self,

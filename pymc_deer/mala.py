@@ -5,9 +5,15 @@ from typing import Any
 
 import numpy as np
 from pymc.model import Model
+from pymc.step_methods.state import dataclass_state
 
 from pymc_deer.options import PYMC_ARGUMENTS, Auto, BackendName, Noise, Options
-from pymc_deer.step import DeerStep
+from pymc_deer.step import DeerState, DeerStep
+
+
+@dataclass_state
+class MALAState(DeerState):
+    """What PyMC stores and restores of a :class:`DeerMALA`."""
 
 
 class DeerMALA(DeerStep):
@@ -123,6 +129,7 @@ class DeerMALA(DeerStep):
     """
 
     name = "deer_mala"
+    _state_class = MALAState
 
     def __init__(
         self,

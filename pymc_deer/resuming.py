@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from pymc.backends.ndarray import NDArray
-from pymc.step_methods.compound import CompoundStep
+from pymc.step_methods.compound import CompoundStep, flatten_steps
 from xarray import DataTree
 
 from pymc_deer.sampling.inference_data import inference_data
@@ -44,7 +44,7 @@ def resume(
         If the state is of another step, or was taken before the first draw or after the last, or
         `point` is needed or has other variables or shapes.
     """
-    methods = step.methods if isinstance(step, CompoundStep) else [step]
+    methods = flatten_steps(step) if isinstance(step, CompoundStep) else [step]
     deer = next((method for method in methods if isinstance(method, DeerStep)), None)
     if deer is None:
         expected = "a step of pymc_deer, or a CompoundStep that has one"
@@ -112,15 +112,14 @@ def _refuse_other(step: Any, state: Any) -> None:
     # A compound step has methods, and its state the state of each.
     methods, states = (getattr(of, "methods", ()) for of in (step, state))
     if not isinstance(state, step._state_class) or len(states) != len(methods):
-        raise invalid_option("resume", "state", state, "a value of step.sampling_state")
+        expected = f"a value of sampling_state of a {type(step).__name__} like this one"
+        raise invalid_option("resume", "state", state, expected)
     for pair in zip(methods, states, strict=True):
         _refuse_other(*pair)
     if not isinstance(step, DeerStep) or state.record is None:
         return
-    warmup, options = state.record.warmup, step.options
+    warmup = state.record.warmup
     pairs = {
-        # Each kernel has its own of these two.
-        "kernel": ((warmup.thinning, warmup.white), (options.thinning, options.white)),
         "kind of metric": (warmup.tuning.metric.kind, step.solver.spec.metric),
         "list of variables": (state.var_names, [var.name for var in step.vars]),
         "number of dimensions": (len(state.record.x), step.density.size),

@@ -15,7 +15,7 @@ from pymc_deer.metric import identity_metric
 from pymc_deer.status import StartError
 
 _RETRIES = 10
-"""Jittered points to try, as many as PyMC tries for NUTS."""
+"""Jittered points to try, as many as PyMC tries for NUTS; and then what they are around."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ def find_starts(
     """Where each chain starts, in the density's dtype.
 
     PyMC jitters the starting points of NUTS and of no other step method. Here the variables that
-    stand at the model's default are moved by U(-1, 1), so that chains start apart; those that
-    ``initvals`` put elsewhere stay where they are.
+    stand at the model's default are moved by U(-1, 1), so that chains start apart, unless logp is
+    finite nowhere but there; those that ``initvals`` put elsewhere stay where they are.
 
     Parameters
     ----------
@@ -108,8 +108,10 @@ def _trials(
         ]
     )
     candidate = x
-    for _ in range(_RETRIES if free.any() else 1):
-        candidate = np.where(free, x + rng.uniform(-1.0, 1.0, len(x)), x)
+    for i in range(_RETRIES + 1 if free.any() else 1):
+        # Where nothing around the model's own start will do, that may.
+        jitter = rng.uniform(-1.0, 1.0, len(x)) if i < _RETRIES else 0.0
+        candidate = np.where(free, x + jitter, x)
         logp, dlogp = yield candidate
         if np.isfinite(logp) and np.isfinite(dlogp).all():
             return Start(candidate.astype(density.dtype), dlogp)

@@ -55,11 +55,12 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def cannot_compile(error: Exception | None) -> BackendError:
-    """What to say of a model that PyTensor or JAX make no program of."""
-    # JAX goes on with programs and places, over pages.
+def cannot_compile(compiler: str, error: Exception | None, other: str) -> BackendError:
+    """What to say of a model that a backend makes no program of; the `other` one may."""
+    # Both go on with programs and places, over pages.
     reason = _cut(str(error).strip().partition("\n")[0], _LONGEST_REASON)
-    return BackendError(f"JAX cannot compile this model ({reason}). Write backend='numba'.")
+    what = f"{compiler} cannot compile this model"
+    return BackendError(f"{what} ({reason}). Write backend={other!r}.")
 
 
 def shrunk_window(asked: int, window: int, n_chains: int = 1) -> str:

@@ -15,6 +15,7 @@ from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
 from pymc.vartypes import continuous_types
+from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 from rich.table import Column
 
@@ -30,7 +31,7 @@ from pymc_deer.garbage import uncollected
 from pymc_deer.options import BackendName, Options, refuse_seed
 from pymc_deer.start import find_start
 from pymc_deer.stats import STATS_DTYPES_SHAPES
-from pymc_deer.status import OptionError
+from pymc_deer.status import ModelError, OptionError, invalid_option
 from pymc_deer.variables import continuous_variables, given_model
 
 # A child of PyMC's logger: shown, and silenced, as PyMC's own messages are.
@@ -39,7 +40,9 @@ _log = logging.getLogger("pymc.deer")
 
 @dataclass_state
 class DeerState(StepMethodState):
-    """What PyMC stores and restores of a :class:`DeerStep`."""
+    """What PyMC stores and restores of a :class:`DeerStep`; each sampler has a class of its own,
+    so that none takes another's.
+    """
 
     tune: bool
     record: ChainRecord | None
@@ -78,15 +81,16 @@ class DeerStep(BlockedStep):
     default_blocked = True
     default_tune_steps: int = 1000  # pyright: ignore[reportIncompatibleVariableOverride]
     stats_dtypes_shapes = STATS_DTYPES_SHAPES
-    _state_class = DeerState
     model: Any
     backend: BackendName
     _foreseen = UNKNOWN
     """What is known of the run: PyMC tells a step method neither its chains nor its draws."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        # PyMC asks the model for its variables before a step can look at it.
-        given_model(kwargs.get("model"), cls.__name__)
+        # PyMC asks the model for its variables before a step can look at it, and for all of them.
+        model = given_model(kwargs.get("model"), cls.__name__)
+        if not args and "vars" not in kwargs and not kwargs.get("blocked", True):
+            kwargs["vars"] = continuous_variables(model, cls.__name__)
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(
@@ -107,6 +111,7 @@ class DeerStep(BlockedStep):
         refuse_seed(options.sampler, "rng", rng)
         self.model = modelcontext(model)
         self.vars = _value_vars(vars, self.model, options.sampler)
+        self._terms = {term.name for term in _terms_of(self.model)}
         self.options = options
         self.backend = self._resolved_backend(options.backend)
         self.options = replace(options, noise=resolve_noise(options, self.backend))
@@ -196,11 +201,24 @@ class DeerStep(BlockedStep):
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain: new random streams and an untouched warm-up."""
+        if tune < 0:
+            raise invalid_option("pm.sample", "tune", tune, "an integer of at least 0")
+        self._refuse_more_terms()
         super().setup_chain(rng, tune, draws)
         self.solver.forget_data()
         self.record = self.new_record(self.rng, tune, draws)
         self.tune = tune > 0
         self.fresh = True
+
+    def _refuse_more_terms(self) -> None:
+        """Refuse a model that has come to say more of this step's variables since it was made."""
+        moved = {self.model.values_to_rvs[value] for value in self.vars}
+        new = (term for term in _terms_of(self.model) if term.name not in self._terms)
+        if more := [str(term.name) for term in new if not moved.isdisjoint(ancestors([term]))]:
+            raise ModelError(
+                f"{', '.join(more)}: in the model since this step was made, and no part of its "
+                "log-density. Make the step when the model is whole."
+            )
 
     def new_record(self, rng: np.random.Generator, tune: int, draws: int) -> ChainRecord:
         """A chain that has not begun, with random streams of its own."""
@@ -331,6 +349,8 @@ class DeerStep(BlockedStep):
         return other
 
     def __getstate__(self) -> dict[str, Any]:
+        # Here, where errors are told, not where it is unpickled: do data still fit?
+        self.density.param_values(self.density.initial_point)
         derived = ("density", "_prepared", "_chain", "_given_out")
         state = {k: v for k, v in self.__dict__.items() if k not in derived}
         return state | {"_calibration": self.calibration, "_record": copy.deepcopy(self.record)}
@@ -342,6 +362,11 @@ class DeerStep(BlockedStep):
         self._chain = self._given_out = None
         if record is not None:
             self.record = record
+
+
+def _terms_of(model: Model) -> list[Any]:
+    """All that adds to the model's log-density."""
+    return [*model.free_RVs, *model.observed_RVs, *model.potentials]
 
 
 def _value_vars(vars: Any, model: Model, sampler: str) -> list[Any]:

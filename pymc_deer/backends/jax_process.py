@@ -24,8 +24,9 @@ class JaxProcess:
         cls.pid = cls.pid or os.getpid()
         if os.getpid() != cls.pid:
             raise ForkError(
-                "JAX cannot run in a forked process. Write pm.sample(..., mp_ctx='forkserver'), "
-                "pm.sample(..., cores=1), or backend='numba'."
+                "JAX cannot run in a forked process. Write pm.sample(..., mp_ctx='forkserver') or "
+                "pm.sample(..., cores=1); where you have forked it yourself, start it by "
+                "multiprocessing.get_context('forkserver'); or write backend='numba'."
             )
 
     @classmethod

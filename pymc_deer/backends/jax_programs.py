@@ -64,7 +64,7 @@ class JaxPrograms(Solver, ABC):
         try:
             step, _ = self._step()
         except Exception as error:
-            raise cannot_compile(error) from error
+            raise cannot_compile("JAX", error, "numba") from error
         order = at_once if self.batches_chains else in_turn
         return self._program(partial(sequential_loop, order, step, self._momenta()), [0])
 
@@ -135,7 +135,7 @@ class JaxPrograms(Solver, ABC):
             draw = self._draw_probes()
             loop = partial(windowed_loop, sweep, self._momenta(), draw)
             return self._program(loop, WINDOWED_GIVEN)
-        raise cannot_compile(failure) from failure
+        raise cannot_compile("JAX", failure, "numba") from failure
 
     def _program(self, loop: Callable[..., Any], given: Sequence[int]) -> Callable[..., Any]:
         if not self.placement.on_cpu:

@@ -28,7 +28,7 @@ from pymc_deer.metric import SymbolicMetric
 from pymc_deer.ops.batch import BATCHINGS, Batching
 from pymc_deer.ops.inline_numba import inlined
 from pymc_deer.ops.numba_source import compiled_under, key_of
-from pymc_deer.status import BackendError
+from pymc_deer.status import cannot_compile
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
 _BLOCK = 32
@@ -174,7 +174,7 @@ class NumbaSolver(Solver):
                     filled = job.buffers.arrays
                     loop(start, at_rest, *job.noise, *rows, *filled, params)
             except (NumbaError, NotImplementedError) as error:
-                raise _cannot_compile(error) from error
+                raise cannot_compile("Numba", error, "jax") from error
 
     def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         return [self._windowed_one(job, inputs) for job in jobs]
@@ -237,7 +237,7 @@ class NumbaSolver(Solver):
                 self._batchings[self.spec.rule] = batching
                 self._programs[key] = loop
                 return result
-            raise _cannot_compile(failure) from failure
+            raise cannot_compile("Numba", failure, "jax") from failure
 
         return first_call
 
@@ -313,10 +313,6 @@ def _numba_threads(n: int) -> Iterator[None]:
         yield
     finally:
         numba.set_num_threads(before)
-
-
-def _cannot_compile(error: Exception | None) -> BackendError:
-    return BackendError(f"Numba cannot compile this model ({error}). Write backend='jax'.")
 
 
 def _compile_loop(source: str, inner_name: str, program: Program) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ Each row of the page's tables of errors has a case here, under the row's own wor
 mistake; the error must be of the row's class and say what the row says.
 """
 
+import os
 import re
 import shutil
 import sys
@@ -26,6 +27,8 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from jax.sharding import Mesh
+from pymc.distributions.mixture import MixtureTransformWarning
+from pymc.exceptions import ImputationWarning
 from pymc.step_methods.compound import CompoundStep
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify
@@ -138,6 +141,12 @@ def sampled(**arguments: Any) -> Trigger:
             return sample(sampler(backend="jax", window=1), **arguments)  # type: ignore[call-arg]
 
     return trigger
+
+
+def steps_from_initvals(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    with pm.Model():
+        pm.Normal("x", shape=2)
+        return sample(sampler(backend="jax", window=1), initvals={"x": np.ones(3)})  # type: ignore[call-arg]
 
 
 def step_class(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
@@ -359,6 +368,27 @@ def without_room(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
     return with_place(patched, store="new")(sampler, patch)
 
 
+def not_to_be_written(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    """Before anything is compiled."""
+
+    def patched(folder: Path) -> None:
+        patch.setattr(os, "access", lambda *_: False)
+        patch.setattr(pymc_deer.sampling.driver, "make_step", None)
+
+    return with_place(patched, store="new/run")(sampler, patch)
+
+
+def not_to_be_locked(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    def refused(path: Path, *_: object) -> None:
+        raise OSError(30, "Read-only file system", str(path))
+
+    def patched(folder: Path) -> None:
+        checkpoint_of(b"")(folder)
+        patch.setattr(Path, "open", refused)
+
+    return with_place(patched, resume="")(sampler, patch)
+
+
 def in_rows_of_another_file() -> None:
     pm.modelcontext(None).add_coord("i/j", [1, 2])
     pm.Normal("x", dims="i/j")
@@ -560,6 +590,56 @@ def simulated() -> None:
         pm.Simulator("s", lambda rng, x, size: rng.normal(x), pm.Normal("x"), observed=0.5)
 
 
+def censored() -> None:
+    x = pm.Censored("x", pm.Normal.dist(), lower=-1, upper=1)
+    pm.Normal("y", x, observed=0.5)
+
+
+def spike_and_slab() -> None:
+    parts = [pm.DiracDelta.dist(0.0), pm.Normal.dist()]
+    with warnings.catch_warnings(category=MixtureTransformWarning, action="ignore"):
+        x = pm.Mixture("x", w=[0.5, 0.5], comp_dists=parts)
+    pm.Normal("y", x, observed=0.5)
+
+
+def hurdle() -> None:
+    with warnings.catch_warnings(category=MixtureTransformWarning, action="ignore"):
+        pm.HurdleGamma("x", psi=0.5, alpha=2.0, beta=1.0)
+
+
+def missing_and_censored() -> None:
+    data = np.array([0.5, np.nan])
+    with warnings.catch_warnings(category=ImputationWarning, action="ignore"):
+        pm.Censored("y", pm.Normal.dist(pm.Normal("x")), lower=-1, upper=1, observed=data)
+
+
+def extended(by: Callable[[Any], object]) -> Trigger:
+    """The mistake is made after the step."""
+
+    def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+        with pm.Model():
+            x = pm.Normal("x")
+            step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
+            by(x)
+            return sample(step)
+
+    return trigger
+
+
+def set_anew(values: np.ndarray) -> Trigger:
+    """The mistake is in data that are given after the step is made."""
+
+    def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+        with pm.Model():
+            data = pm.Data("data", np.zeros(2))
+            pm.Normal("y", pm.Normal("x"), observed=data)
+            step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
+            pm.set_data({"data": values})
+            return sample(step)
+
+    return trigger
+
+
 def of_one_name() -> None:
     pm.HalfNormal("theta")
     pm.Normal("theta_log__")
@@ -633,7 +713,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         step_size=0.1
     ),
     "`pm.sample(step=DeerMALA)`": step_class,
-    "`initvals` of the wrong shape": sampled(initvals={"x": np.zeros(3)}),
+    "`initvals` of another number of axes": sampled(initvals={"x": np.zeros(3)}),
+    "`initvals` of another length": steps_from_initvals,
+    "`pm.sample(tune=...)` below 0": sampled(tune=-5),
     "unknown kernel": tuple(together(kernel=name) for name in ("nuts", "MALA", None, ["hmc"])),
     "`draws`, `chains` or `cores` below 1, `tune` below 0, or no integer": tuple(
         together(**{name: value})
@@ -720,8 +802,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         lambda *_: pymc_deer.resume("run", None),
         lambda *_: pymc_deer.resume(CompoundStep([pm.Slice(model=one_variable())]), None),
     ),
-    "`resume` with something that is no state of such a step": (
+    "`resume` with something that is no state of such a step, such as one of the other sampler": (
         taken_up(lambda _: None),
+        taken_up(state_of_the_other),
         taken_up(lambda sampler: vars(halfway(sampler).sampling_state)),
         taken_up(lambda sampler: CompoundStep([halfway(sampler)]).sampling_state),
         lambda sampler, _: pymc_deer.resume(
@@ -729,10 +812,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
             CompoundStep([halfway(sampler)]).sampling_state,
         ),
     ),
-    "`resume` with a state of another kernel, kind of metric, list of variables, number of "
-    "dimensions or precision": (
+    "`resume` with a state of another kind of metric, list of variables, number of dimensions or "
+    "precision": (
         taken_up(in_float32),
-        taken_up(state_of_the_other),
         taken_up(lambda sampler: halfway(sampler, metric="diag").sampling_state),
         taken_up(lambda sampler: halfway(sampler, model_of(two_elements)).sampling_state),
         taken_up(lambda sampler: halfway(sampler, model_of(lambda: pm.Normal("z"))).sampling_state),
@@ -857,11 +939,15 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "`sample(store=...)` where no directory can be made": (
         with_place(lambda folder: (folder / "notes").touch(), store="notes/run"),
+        with_place(Path.exists, store="n" * 300),
+        with_place(Path.exists, store="new\0run"),
         without_room,
+        not_to_be_written,
     ),
     "`sample(store=...)` that is a file, or a directory with other things": (
         with_place(lambda folder: (folder / "notes").touch(), store=""),
         with_place(lambda folder: (folder / "notes").touch(), store="notes"),
+        with_place(lambda folder: (folder / "notes").symlink_to("nowhere"), store="notes"),
     ),
     "`sample(store=...)` and `idata_kwargs` for what needs all draws at once": tuple(
         with_place(Path.exists, store="new", idata_kwargs={name: True})
@@ -874,6 +960,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         together(resume=value, **beside)
         for value, beside in ((True, {}), (False, {"store": "run"}), (5, {}), ("s3://run", {}))
     ),
+    "`sample(resume=...)` of a run in a place that cannot be written to": not_to_be_locked,
     "`sample(resume=...)` where there is no run": with_place(Path.exists, resume=""),
     "`sample(resume=...)` of a damaged run, or one of another version": (
         with_place(checkpoint_of(b""), resume=""),
@@ -933,6 +1020,21 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "NaN in data, such as a covariate, and logp NaN of it": made(model_of(nan_in_a_covariate)),
     "`pm.Minibatch`, or other random numbers in logp": made(model_of(some_of_the_data)),
     "`pm.Simulator`": made(model_of(simulated)),
+    "a free variable that is censored, or a mixture with a single value, as hurdles are": tuple(
+        made(model_of(build)) for build in (censored, spike_and_slab, hurdle, missing_and_censored)
+    ),
+    "a variable or Potential that the model has come to have since the step was made": tuple(
+        extended(by)
+        for by in (
+            lambda x: pm.Normal("z", x),
+            lambda x: pm.Normal("z", x, observed=1.0),
+            lambda x: pm.Potential("z", -(x**2)),
+        )
+    ),
+    "NaN or masked values in `pm.set_data`": (
+        set_anew(np.array([np.nan, 1.0])),
+        set_anew(np.ma.masked_array([1.0, 2.0], mask=[True, False])),
+    ),
     "two variables whose unconstrained values have one name": made(model_of(of_one_name)),
     "NaN in `pm.Data`": made(model_of(lambda: pm.Data("d", np.array([1.0, np.nan])))),
     "`pm.Data` whose shapes do not fit each other, as when one of two was set anew": (

@@ -90,7 +90,7 @@ def test_a_state_of_another_step_leaves_the_step_as_it_is() -> None:
         each.setup_chain(np.random.default_rng(0), 0, 2)
         each.step(each.model.initial_point())
     before = step.record
-    with pytest.raises(OptionError, match="another kernel"):
+    with pytest.raises(OptionError, match=r"state must be a value of sampling_state of a DeerMALA"):
         resume(step, other.sampling_state)
     assert step.record is before
 
@@ -147,6 +147,20 @@ def test_beside_another_step() -> None:
         assert_array_equal(rest["posterior"][name].to_numpy(), expected)
     with pytest.raises(OptionError, match="give the last point"):
         resume(step, state)
+
+
+def test_inside_of_a_compound_step() -> None:
+    with pm.Model() as model:
+        x, y = pm.Normal("x"), pm.Normal("y")
+        inner: Any = CompoundStep([DeerMALA([x], backend="jax"), pm.Slice([y])])
+        step: Any = CompoundStep([inner])
+    step.model = model
+    stored = {TUNE + 9: b""}
+    whole = states_of(step, stored)
+    state, point = cloudpickle.loads(stored[TUNE + 9])
+    rest = resume(step, state, point)
+    expected = whole["posterior"]["x"].to_numpy()[:, 10:]
+    assert_array_equal(rest["posterior"]["x"].to_numpy(), expected)
 
 
 def test_a_state_without_draws_is_refused() -> None:

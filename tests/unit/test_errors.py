@@ -69,6 +69,17 @@ def test_start_given_by_the_user_is_not_jittered_away() -> None:
     assert "logp of wall is -inf" in str(start_error(model, {"x": np.array(100.1)}))
 
 
+def test_where_nothing_around_the_models_start_will_do_that_does() -> None:
+    """Thirty rates that are to be positive, each likely to be jittered below 0."""
+    with pm.Model() as model:
+        rate = pm.Normal("rate", 0.5, 0.1, shape=30)
+        pm.Normal("y", pm.math.log(rate), 0.1, observed=np.full(30, np.log(0.5)))
+        step = DeerMALA(backend="jax", window=1)
+    step.setup_chain(np.random.default_rng(0), 10, 10)
+    after, _ = step.step(model.initial_point())
+    assert np.abs(after["rate"] - 0.5).max() < 0.5
+
+
 def test_jitter_avoids_a_bad_start() -> None:
     with pm.Model() as model:
         x = pm.Normal("x")
