@@ -196,7 +196,7 @@ class Chain:
                 # The same once more, with the states between draws.
                 self._solved = self.task().solve(params)
             with self.solver.one_blas_thread():
-                stats["divergence"] = self._solved.divergence(i, record.x)
+                stats["divergence"] = self._solved.divergence(i)
         # Last of all: an interrupt before it leaves the draw to come.
         if i + 1 < record.stretch_draws:
             record.handed_out = i + 1
@@ -241,8 +241,8 @@ class Chain:
         if n < self.record.stretch_draws:
             streams, draw = self.record.streams, self.solver.draw_momenta
             n_used, size = n * solved.steps_per_draw, len(record.x)
+            # Probes only shape guesses: those of what is dropped may come again.
             _, record.streams = streams.ahead(n_used, size, solved.tuning, draw, sweeps=False)
-            record.streams.probes = solved.streams.probes
         if record.n_tune_left:
             record.n_tune_left = max(0, record.n_tune_left - n)
         else:

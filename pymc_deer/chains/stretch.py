@@ -152,18 +152,13 @@ class SolvedStretch:
     def _diverging(self) -> np.ndarray:
         return self._nonfinite | (self._log_alpha < -DIVERGENCE)
 
-    def divergence(self, i: int, before: np.ndarray) -> np.ndarray:
+    def divergence(self, i: int) -> np.ndarray:
         """Where the first divergent transition of the i-th draw started, in x, shape (D,).
 
-        Of a stretch of which every state is kept.
-
-        Parameters
-        ----------
-        before
-            The state before the stretch, shape (D,).
+        Of a stretch of which every state is kept. It was rejected, so it ended there too.
         """
         first = i * self.steps_per_draw + int(np.argmax(self._diverging[i]))
-        return self._to_x(self.trajectory.z[first - 1 : first])[0] if first else before
+        return self._to_x(self.trajectory.z[first : first + 1])[0]
 
 
 @dataclass(frozen=True)

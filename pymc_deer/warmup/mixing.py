@@ -14,6 +14,9 @@ _APART = 1000.0
 chains in different modes thousands to millions; of slow ones in a single mode hundreds in the first
 windows, rarely more, and at most tens in the last ones."""
 
+_ROUNDING = 100 * np.finfo(float).eps
+"""Relative deviation of means below which they are the same."""
+
 
 def watched(rows: np.ndarray) -> np.ndarray:
     """The coordinates by which chains are judged, of rows (..., D).
@@ -55,7 +58,9 @@ def are_apart(means: np.ndarray) -> bool:
         return False
     within = np.median(np.var(means, axis=0, ddof=1), axis=0)
     between = np.var(means.mean(axis=0), axis=0, ddof=1)
-    return bool((between > _APART * within).any())
+    # Where they stand still but for rounding they are not in a mode, but stuck.
+    moving = np.sqrt(within) > _ROUNDING * np.abs(means).max(axis=(0, 1))
+    return bool((moving & (between > _APART * within)).any())
 
 
 def autocorrelation_time(means: np.ndarray, length: float, variance: np.ndarray) -> float:
@@ -127,11 +132,15 @@ class BatchMeans:
                 self.length *= 2
 
     def autocorrelation_time(self) -> float:
-        """Of the slowest coordinate, in rows; 0 from fewer than two batches."""
+        """Of the slowest coordinate, in rows; 0 from fewer than two batches.
+
+        The largest of many noisy times is too large, which is made up for.
+        """
         n = self.count // self.length
         if n < 2:
             return 0.0
         mean = np.sum(self.sums, axis=0) / self.count
         variance = self.squares / self.count - mean**2
         means = np.array(self.sums[:n])[:, None] / self.length
-        return autocorrelation_time(means, self.length, variance)
+        time = autocorrelation_time(means, self.length, variance)
+        return time / largest_of_noisy(n - 1, means.shape[2])

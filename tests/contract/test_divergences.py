@@ -46,11 +46,11 @@ def compiled_step(backend: str, window: int, sampler: type[DeerStep]) -> DeerSte
     return step
 
 
-def run(step: DeerStep, tune: int = 0) -> tuple[list[dict], list[dict]]:
+def run(step: DeerStep, tune: int = 0, draws: int = N_DRAWS) -> tuple[list[dict], list[dict]]:
     """Points of a chain, the first included, and the statistics of its draws."""
-    step.setup_chain(np.random.default_rng(2), tune, N_DRAWS)
+    step.setup_chain(np.random.default_rng(2), tune, draws)
     points, stats = [{"v": np.array(0.0), "x": np.full(9, 0.1)}], []
-    for i in range(tune + N_DRAWS):
+    for i in range(tune + draws):
         if i == tune:
             step.stop_tuning()
         point, [found] = step.step(points[-1])
@@ -80,18 +80,19 @@ def test_a_divergence_has_a_place(backend: str, window: int, sampler: type[DeerS
             assert_allclose(source[name], value, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("steps_per_draw", [2, 8])
 @BOTH_SAMPLERS
 def test_a_divergence_between_draws_has_a_place(
-    sampler: type[DeerStep], monkeypatch: pytest.MonkeyPatch
+    sampler: type[DeerStep], steps_per_draw: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """States between draws are not kept, but where one is where a transition diverged."""
+    options = OPTIONS[sampler] | {"steps_per_draw": steps_per_draw}
     with funnel() as model:
-        step = sampler(
-            backend="jax", window=1, metric=np.ones(10), steps_per_draw=8, **OPTIONS[sampler]
-        )
-    points, stats = run(step)
+        step = sampler(backend="jax", window=1, metric=np.ones(10), **options)
+    draws = 2400 // steps_per_draw
+    points, stats = run(step, draws=draws)
     monkeypatch.setattr(Chain, "stride", 1)
-    _, with_all_states = run(step)
+    _, with_all_states = run(step, draws=draws)
     n_between = 0
     for before, mine, its in zip(points[1:], stats[1:], with_all_states[1:], strict=False):
         assert mine["diverging"] == its["diverging"]

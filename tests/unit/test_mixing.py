@@ -51,6 +51,23 @@ def test_a_chain_that_hardly_moves() -> None:
     assert fed(np.ones((1, 2))).autocorrelation_time() == 0.0
 
 
+def test_a_first_row_far_from_the_others_hides_no_slowness() -> None:
+    """From it on all are counted."""
+    rows = autoregressive(0.9, 20_000)[:, None]
+    time = fed(rows).autocorrelation_time()
+    assert fed(np.vstack([rows[:1] + 8.0, rows])).autocorrelation_time() == pytest.approx(time, 0.1)
+
+
+@pytest.mark.parametrize("size", [1, 30, 1000])
+def test_many_coordinates_are_no_slower_than_one(size: int) -> None:
+    """The largest of their times is noise, of all that are equal."""
+    times = []
+    for seed in range(4):
+        rows = [autoregressive(0.75, 4000, 10_000 * seed + i) for i in range(size)]
+        times.append(fed(np.transpose(rows)).autocorrelation_time())
+    assert np.mean(times) == pytest.approx(7.0, rel=0.3)
+
+
 @pytest.mark.parametrize("phi", [0.0, 0.999])
 def test_rounding_of_a_large_mean_is_no_slowness_and_hides_none(phi: float) -> None:
     """Such as that of a date as a number: the deviations have eight digits left."""
@@ -85,5 +102,6 @@ def test_chains_in_different_modes_are_apart() -> None:
     chains[0, :, 1] += 20.0
     means = batch_means(chains)
     assert are_apart(means)
+    assert not are_apart(np.broadcast_to(means[:1], means.shape)), "none has moved at all"
     assert not are_apart(means[:1])
     assert not are_apart(means[:, :1])

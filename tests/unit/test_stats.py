@@ -1,11 +1,17 @@
 """The table of statistics is what chains emit and what PyMC is told."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
 
 from pymc_deer import DeerMALA
+from pymc_deer.backends.request import Tuning
+from pymc_deer.chains.stretch import SolvedStretch, Streams
+from pymc_deer.metric import identity_metric
 from pymc_deer.stats import STATS, STATS_DTYPES_SHAPES
+from tests.support import trajectory
 
 
 def test_declaration_is_the_table() -> None:
@@ -14,6 +20,18 @@ def test_declaration_is_the_table() -> None:
         assert STATS_DTYPES_SHAPES[stat.name] == (stat.dtype, [])
         assert stat.meaning.endswith(".")
     assert DeerMALA.stats_dtypes_shapes == STATS_DTYPES_SHAPES
+
+
+def test_sweeps_and_fallbacks_of_draws_add_up_to_those_of_the_solver() -> None:
+    z = np.zeros((12, 2))
+    solved = replace(trajectory(z, z), n_sweeps=9, n_fallback=3)
+    tuning = Tuning(0.5, 1.0, identity_metric("diag", 2))
+    streams = Streams.spawn(np.random.default_rng(0))
+    stretch = SolvedStretch(solved, [], tuning, window=4, steps_per_draw=2, streams=streams)
+    sums = {name: np.sum(stretch.statistics[name]) for name in ("sweeps", "fallback", "n_steps")}
+    assert sums == {"sweeps": pytest.approx(9), "fallback": pytest.approx(3), "n_steps": 12}
+    # Those that fell back are no sweep's.
+    assert stretch.statistics["committed_per_sweep"] == [1.0] * 6
 
 
 @pytest.mark.parametrize("window", [1, 4])

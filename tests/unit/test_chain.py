@@ -1,0 +1,85 @@
+"""A chain by itself: where it begins, where it goes on, and what it is worth."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_deer.backends import make_solver
+from pymc_deer.backends.base import Solver
+from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.chain import Chain, ChainRecord
+from pymc_deer.chains.prepare import new_warmup
+from pymc_deer.chains.stretch import Streams
+from pymc_deer.density import build_density
+from pymc_deer.examples import eight_schools
+from pymc_deer.metric import identity_metric
+from pymc_deer.options import Options
+from pymc_deer.start import Start
+from pymc_deer.sweep import SweepSpec
+from pymc_deer.warmup.mixing import BatchMeans
+from tests.support import BACKENDS, autoregressive, trajectory
+
+
+@pytest.fixture(scope="module")
+def solver() -> Solver:
+    """Of eight schools, step by step."""
+    plan = WindowPlan(1, None, 1e-6, 256)
+    density = build_density(eight_schools())
+    return make_solver(BACKENDS[-1], density, SweepSpec("diag", "secant", kernel="mala"), plan)
+
+
+def new_chain(solver: Solver, n_tune: int = 100, n_draws: int = 10) -> Chain:
+    density = solver.density
+    warmup = new_warmup(Options.from_arguments({"metric": "diag"}), density, n_tune, 1.5, None)
+    streams = Streams.spawn(np.random.default_rng(1))
+    return Chain(solver, ChainRecord(np.full(density.size, 0.1), streams, warmup, n_tune, n_draws))
+
+
+def test_where_the_metric_changes_the_chain_goes_on_where_it_stands(solver: Solver) -> None:
+    chain, params, n_metrics = new_chain(solver), solver.density.param_values({}), 0
+    for _ in range(100):
+        before = chain.record.warmup.tuning.metric
+        chain.next_draw(params, tuning=True, alone=True)
+        metric = chain.record.warmup.tuning.metric
+        n_metrics += metric is not before
+        if chain.record.handed_out == 0:
+            assert_allclose(metric.to_x(chain.task().start), chain.position, rtol=1e-12)
+    assert n_metrics >= 3
+
+
+def started(solver: Solver, accepts: Callable[[float], bool]) -> float:
+    """The step size a chain begins with, where transitions are accepted if `accepts` says so."""
+    chain = new_chain(solver)
+    size = solver.density.size
+    z = np.zeros((1, size))
+    trials = chain.trials(Start(np.zeros(size), np.zeros(size)), identity_metric("diag", size))
+    asked = next(trials)
+    while True:
+        log_alpha = 0.0 if accepts(asked.tuning.step_size) else -5.0
+        try:
+            asked = trials.send(trajectory(z, z, log_alpha))
+        except StopIteration:
+            return chain.record.warmup.tuning.step_size
+
+
+@pytest.mark.parametrize("limit", [1e-3, 0.3, 0.6, 1.5, 50.0])
+def test_a_chain_begins_with_the_largest_step_size_accepted(solver: Solver, limit: float) -> None:
+    found = started(solver, lambda step_size: step_size <= limit)
+    assert found <= limit < 2 * found
+
+
+def test_where_none_is_accepted_the_search_ends(solver: Solver) -> None:
+    assert 0.0 < started(solver, lambda _: False) < 1e-12
+
+
+@pytest.mark.parametrize(("phi", "slow"), [(0.5, False), (0.95, True)])
+def test_few_effective_draws_are_counted(solver: Solver, phi: float, slow: bool) -> None:
+    chain, rows = new_chain(solver, 0, 0), autoregressive(phi, 4000)[:, None]
+    chain.record.kept = BatchMeans()
+    chain.record.kept.add(rows)
+    if slow:
+        assert chain.few_effective == pytest.approx(4000 * (1 - phi) / (1 + phi), rel=0.5)
+    else:
+        assert chain.few_effective is None
