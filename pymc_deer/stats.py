@@ -18,7 +18,13 @@ class Stat:
 
 
 STATS: tuple[Stat, ...] = (
-    Stat("model_logp", np.float64, "nats", "Log-density of the draw (`lp` in InferenceData)."),
+    Stat(
+        "model_logp",
+        np.float64,
+        "nats",
+        "Log-density of the draw (`lp` in InferenceData, where PyMC has 0 throughout if another "
+        "step method follows this one).",
+    ),
     Stat(
         "acceptance_rate",
         np.float64,
