@@ -74,7 +74,8 @@ def require_zarr_to_write() -> None:
 
 def local_path(place: str | PathLike[str]) -> Path:
     """A place as it is meant where it is given, whatever directory the process goes to."""
-    return Path(place).expanduser().absolute()
+    # Of pathlib's own, a name that begins with ~ and is no user's is an error.
+    return Path(os.path.expanduser(place)).absolute()
 
 
 def open_store(path: str | PathLike[str]) -> DataTree:
@@ -107,11 +108,12 @@ def open_store(path: str | PathLike[str]) -> DataTree:
     1000
     """
     _require_zarr()
-    if not isinstance(path, str | PathLike) or not (local_path(path) / _METADATA).exists():
+    place = local_path(path) if isinstance(path, str | PathLike) else None
+    if place is None or not (place / _METADATA).exists():
         shown = os.fspath(path) if isinstance(path, PathLike) else path
         expected = "a directory that sample(store=...) has written draws to"
         raise invalid_option("open_store", "path", shown, expected)
-    root, arrays = _committed(local_path(path))
+    root, arrays = _committed(place)
     return DataTree.from_dict(
         {f"/{group}": _dataset(root[group], made) for group, made in arrays.items()}
     )

@@ -6,7 +6,7 @@ that a stretch writes where the one before did.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Self
 
@@ -284,16 +284,17 @@ class JaxSolver(JaxPrograms):
         # matrices with 11 bits of each number (TF32, on GPUs since 2020): a thousand times tol.
         # The user's settings come back afterwards.
         # The device is named in every thread: programs are compiled anew where it is not.
-        device = jax.default_device(self._device or default_device())
-        with ExitStack() as settings:
-            for setting in (device, jax.enable_x64(True), jax.default_matmul_precision("highest")):
-                settings.enter_context(setting)
-            # These are for the user's own code: here arrays come and go, and NaN is a number.
-            for setting in (
-                *(jax.transfer_guard("allow"), jax.debug_nans(False), jax.debug_infs(False)),
-                *(jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")),
-            ):
-                settings.enter_context(setting)
+        # What forbids transfers, NaN and mixed types is for their own code: all are meant here.
+        with (
+            jax.default_device(self._device or default_device()),
+            jax.enable_x64(True),
+            jax.default_matmul_precision("highest"),
+            jax.transfer_guard("allow"),
+            jax.debug_nans(False),
+            jax.debug_infs(False),
+            jax.numpy_dtype_promotion("standard"),
+            jax.numpy_rank_promotion("allow"),
+        ):
             yield
 
     def _take_buffers(self, n_chains: int, rows: int) -> tuple[jax.Array, ...]:

@@ -242,7 +242,7 @@ class Chain:
             streams, draw = self.record.streams, self.solver.draw_momenta
             n_used, size = n * solved.steps_per_draw, len(record.x)
             # Probes only shape guesses: those of what is dropped may come again.
-            _, record.streams = streams.ahead(n_used, size, solved.tuning, draw, sweeps=False)
+            _, record.streams = streams.ahead(n_used, size, solved.tuning, draw)
         if record.n_tune_left:
             record.n_tune_left = max(0, record.n_tune_left - n)
         else:

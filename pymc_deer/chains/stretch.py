@@ -32,13 +32,10 @@ class Streams:
         return cls(Rows(normal), Rows(uniform), probes, start, Rows(scale), Rows(length))
 
     def ahead(
-        self, n: int, size: int, tuning: Tuning, draw: Draw = draw_normals, *, sweeps: bool
+        self, n: int, size: int, tuning: Tuning, draw: Draw = draw_normals
     ) -> "tuple[Tape, Streams]":
-        """What `tape` gives, and what comes behind it, for a stretch with sweeps or without.
-
-        Nothing here moves, whatever the stretch draws of its own.
-        """
-        after = self.branch(sweeps=sweeps)
+        """What `tape` gives, and what comes behind it but for probes; nothing here moves."""
+        after = self.branch(sweeps=False)
         return after.tape(n, size, tuning, draw), after
 
     def branch(self, *, sweeps: bool) -> "Streams":

@@ -30,6 +30,7 @@ from scipy.linalg import solve_triangular
 
 from pymc_deer.metric import Metric, MetricKind, scaled_metric
 from pymc_deer.start import Start
+from pymc_deer.warmup.mixing import ROUNDING
 
 _DRAWS_PER_EFFECTIVE = 5.0
 """Transitions counted as one independent draw when deciding how far to trust a variance."""
@@ -41,9 +42,6 @@ draws of a posterior that is far from one decide too much."""
 
 _LARGEST_CHANGE = np.log(1e6)
 """Bound on the change of a log variance in one update."""
-
-_ROUNDING = 100 * np.finfo(float).eps
-"""Relative deviation below which numbers are the same."""
 
 _SMALLEST_COMMON = 1e-3
 """Smallest of the scales below, relative to the largest, with which a geometric mean, of matrices
@@ -335,7 +333,7 @@ def _scatter(centred: np.ndarray, kind: MetricKind) -> np.ndarray:
 def _variance(scatter: np.ndarray, largest: np.ndarray, count: int) -> np.ndarray:
     """Variances, 0 where they are within roundings of numbers as large as `largest`."""
     variance = _diagonal(scatter) / count
-    return np.where(variance > (_ROUNDING * largest) ** 2, variance, 0.0)
+    return np.where(variance > (ROUNDING * largest) ** 2, variance, 0.0)
 
 
 def _largest(means: np.ndarray) -> np.ndarray:

@@ -14,8 +14,8 @@ _APART = 1000.0
 chains in different modes thousands to millions; of slow ones in a single mode hundreds in the first
 windows, rarely more, and at most tens in the last ones."""
 
-_ROUNDING = 100 * np.finfo(float).eps
-"""Relative deviation of means below which they are the same."""
+ROUNDING = 100 * np.finfo(float).eps
+"""Relative deviation below which numbers are the same."""
 
 
 def watched(rows: np.ndarray) -> np.ndarray:
@@ -59,7 +59,7 @@ def are_apart(means: np.ndarray) -> bool:
     within = np.median(np.var(means, axis=0, ddof=1), axis=0)
     between = np.var(means.mean(axis=0), axis=0, ddof=1)
     # Where they stand still but for rounding they are not in a mode, but stuck.
-    moving = np.sqrt(within) > _ROUNDING * np.abs(means).max(axis=(0, 1))
+    moving = np.sqrt(within) > ROUNDING * np.abs(means).max(axis=(0, 1))
     return bool((moving & (between > _APART * within)).any())
 
 

@@ -70,10 +70,11 @@ def test_one_common_direction_takes_one_step_of_rank() -> None:
     assert eigenvalues[-1] / eigenvalues[0] < 6
 
 
-def test_scales_bring_the_bulk_to_one() -> None:
+@pytest.mark.parametrize(("correlation", "rounds"), [(0.99, 2), (0.9999, 3)])
+def test_scales_bring_the_bulk_to_one(correlation: float, rounds: int) -> None:
     """Next to one large direction, which all coordinates share, their own variance is small."""
-    covariance = 0.99 + 0.01 * np.eye(SIZE)
-    eigenvalues = whitened_eigenvalues(covariance, estimated(covariance))
+    covariance = correlation + (1 - correlation) * np.eye(SIZE)
+    eigenvalues = whitened_eigenvalues(covariance, estimated(covariance, rounds=rounds))
     assert np.median(eigenvalues) == pytest.approx(1.0, rel=0.2)
     # By the scales of coordinates alone it would not be.
     scales = np.sqrt(np.diag(covariance) / np.diag(np.linalg.inv(covariance))) ** 0.5

@@ -146,7 +146,7 @@ def test_rows_ahead_are_those_that_come(
     whole = draw_tape(rngs[0], rngs[1], sum(sizes), size)
     first = 0
     for n in sizes:
-        tape, behind = streams.ahead(n, size, tuning, sweeps=True)
+        tape, behind = streams.ahead(n, size, tuning)
         stored = pickle.loads(pickle.dumps(streams))
         assert_same(tape, copy.deepcopy(streams).tape(n, size, tuning))
         assert_same(tape, stored.tape(n, size, tuning))
@@ -158,14 +158,14 @@ def test_rows_ahead_are_those_that_come(
 def test_probes_ahead_leave_the_others_alone() -> None:
     streams = Streams.spawn(np.random.default_rng(5))
     before = streams.probes.bit_generator.state
-    _, behind = streams.ahead(4, SIZE, STILL, sweeps=True)
+    behind = streams.branch(sweeps=True)
     behind.probes.random(3)
     assert streams.probes.bit_generator.state == before != behind.probes.bit_generator.state
 
 
 def test_a_stored_block_is_no_part_of_the_state() -> None:
     """It is drawn again: states stay small."""
-    _, behind = Streams.spawn(np.random.default_rng(5)).ahead(4, SIZE, STILL, sweeps=False)
+    _, behind = Streams.spawn(np.random.default_rng(5)).ahead(4, SIZE, STILL)
     assert len(pickle.dumps(behind)) < 10_000
 
 
