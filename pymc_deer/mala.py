@@ -7,6 +7,8 @@ import numpy as np
 from pymc.model import Model
 from pymc.step_methods.state import dataclass_state
 
+from pymc_deer.jacobian import Rule
+from pymc_deer.metric import MetricKind
 from pymc_deer.options import PYMC_ARGUMENTS, Auto, BackendName, Noise, Options
 from pymc_deer.step import DeerState, DeerStep
 
@@ -140,12 +142,12 @@ class DeerMALA(DeerStep):
         step_size_jitter: float = 0.0,
         small_steps: float = 0.0,
         target_accept: float | Auto = "auto",
-        metric: str | np.ndarray = "auto",
-        jacobian: str = "auto",
+        metric: MetricKind | Auto | np.ndarray = "auto",
+        jacobian: Rule | Auto = "auto",
         probes: int = 1,
         curvature: float | None = None,
-        window: Any = "auto",
-        steps_per_draw: Any = "auto",
+        window: int | Auto = "auto",
+        steps_per_draw: int | Auto = "auto",
         tol: float | None = None,
         max_sweeps: int | None = None,
         noise: Noise = "auto",

@@ -9,7 +9,8 @@ import numpy as np
 from pymc.util import get_random_generator
 
 from pymc_deer.acceptance import TargetAccept
-from pymc_deer.jacobian import RULES
+from pymc_deer.jacobian import RULES, Rule
+from pymc_deer.metric import KINDS, MetricKind
 from pymc_deer.path_length import FIRST_LENGTH, MAX_STEPS, PathLength
 from pymc_deer.status import OptionError, invalid_option
 from pymc_deer.sweep import Kernel
@@ -18,7 +19,6 @@ BackendName = Literal["auto", "numba", "jax"]
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 Noise = Literal["auto", "host", "device"]
 NOISES: tuple[Noise, ...] = get_args(Noise)
-METRICS = ("auto", "diag", "dense", "low_rank")
 
 MAX_WINDOW = 2**20
 MAX_STEPS_PER_DRAW = 10_000
@@ -39,8 +39,8 @@ class CommonArguments(TypedDict, total=False):
     step_size_jitter: float
     small_steps: float
     target_accept: float | Auto
-    metric: str | np.ndarray
-    jacobian: str
+    metric: MetricKind | Auto | np.ndarray
+    jacobian: Rule | Auto
     probes: int
     curvature: float | None
     window: int | Auto
@@ -76,12 +76,12 @@ class Options:
     step_size_jitter: float = 0.0
     small_steps: float = 0.0
     target_accept: float | Auto = "auto"
-    metric: str | np.ndarray = "auto"
-    jacobian: str = "auto"
+    metric: MetricKind | Auto | np.ndarray = "auto"
+    jacobian: Rule | Auto = "auto"
     probes: int = 1
     curvature: float | None = None
-    window: int | Literal["auto"] = "auto"
-    steps_per_draw: int | Literal["auto"] = "auto"
+    window: int | Auto = "auto"
+    steps_per_draw: int | Auto = "auto"
     tol: float | None = None
     max_sweeps: int | None = None
     noise: Noise = "auto"
@@ -104,7 +104,7 @@ class Options:
         self._auto_or_integer("window", MAX_WINDOW)
         self._auto_or_integer("steps_per_draw", MAX_STEPS_PER_DRAW)
         if isinstance(self.metric, str):
-            self._one_of("metric", METRICS, " or an array of shape (D,) or (D, D)")
+            self._one_of("metric", ("auto", *KINDS), " or an array of shape (D,) or (D, D)")
         if self.hvp is not None and not callable(self.hvp):
             raise self._invalid("hvp", "a callable (x, v) -> H v, or None")
 

@@ -83,7 +83,7 @@ def sequential_loop(
     """
     before = stride - 1 + behind
     noise = xi, log_u, step_sizes, n_leapfrog
-    begins = first == 0
+    is_first = first == 0
 
     def rows_of(transition):
         kept = lax.div(transition + before, stride)
@@ -116,8 +116,10 @@ def sequential_loop(
         own = lax.dynamic_slice_in_dim(starts, chain, n)
         unknown = own, jnp.zeros(n, log_u.dtype), jnp.zeros_like(own)
         there = map(read, buffers[:3], rows_of(first))
-        states = tuple(jnp.where(begins, new, old) for new, old in zip(unknown, there, strict=True))
-        carry = (jnp.where(begins, 0, first + 1), states, buffers)
+        states = tuple(
+            jnp.where(is_first, new, old) for new, old in zip(unknown, there, strict=True)
+        )
+        carry = (jnp.where(is_first, 0, first + 1), states, buffers)
         return lax.while_loop(lambda carry: carry[0] <= last, advance, carry)[2]
 
     return order(run, n_chains, buffers)
@@ -137,14 +139,14 @@ def windowed_loop(
     sweeps: jax.Array,
     guesses: jax.Array,
     memory: jax.Array,
-    starts: jax.Array,
+    window_starts: jax.Array,
     xi: jax.Array,
     log_u: jax.Array,
     step_sizes: jax.Array,
     n_leapfrog: jax.Array,
     n: jax.Array,
     last_sweep: jax.Array,
-    begins: jax.Array,
+    starts: jax.Array,
     standardized: jax.Array,
     seeds: jax.Array,
     curvature: jax.Array,
@@ -170,11 +172,11 @@ def windowed_loop(
     guesses, memory
         States guessed in each chain's window, and what its rule remembers, (C, W, ...). Before the
         first sweep, whatever they hold, the guess is the first one, and nothing is known.
-    starts
+    window_starts
         States before each window, (C, D).
     xi, log_u, step_sizes, n_leapfrog
         Noise, (C, rows, ...); xi has momenta or their keys.
-    begins
+    starts
         States before the first transition of all, (C, D).
     standardized
         Whether states are forecast, and decisions between sweeps; if not, the first guess is that
@@ -187,7 +189,7 @@ def windowed_loop(
     Returns
     -------
     tuple
-        The buffers, and all from `n_swept` to `starts` as it is now.
+        The buffers, and all from `n_swept` to `window_starts` as it is now.
     """
     n_chains, window = guesses.shape[:2]
     # Once for all sweeps, each of which takes a window of them.
@@ -197,10 +199,10 @@ def windowed_loop(
     noise = momenta_of_all, log_u, step_sizes, n_leapfrog, bend
     ahead = lax.cond(
         standardized,
-        lambda: _for_each_chain(forecast, n_chains, 6)(begins, momenta_of_all, log_u, *linear),
+        lambda: _for_each_chain(forecast, n_chains, 6)(starts, momenta_of_all, log_u, *linear),
         lambda: jnp.zeros_like(momenta_of_all),
     )
-    first_guess = jnp.where(standardized, ahead[:, :window], starts[:, None])
+    first_guess = jnp.where(standardized, ahead[:, :window], window_starts[:, None])
     guesses = jnp.where(n_swept == 0, first_guess, guesses)
     memory = jnp.where(n_swept == 0, jnp.nan, memory)
     blocking = jnp.zeros(2, int)
@@ -251,7 +253,7 @@ def windowed_loop(
     def unfinished(carry):
         return (carry[0] < last_sweep) & (carry[1] < n).any()
 
-    carry = (n_swept, done, sweeps, guesses, memory, starts, buffers)
+    carry = (n_swept, done, sweeps, guesses, memory, window_starts, buffers)
     n_swept, *own, written = lax.while_loop(unfinished, advance, carry)
     return written, n_swept, *own
 

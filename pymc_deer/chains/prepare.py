@@ -31,7 +31,7 @@ from pymc_deer.density import Density
 from pymc_deer.jacobian import Rule
 from pymc_deer.layout import Point
 from pymc_deer.metric import MetricKind, identity_metric
-from pymc_deer.options import BackendName, Options
+from pymc_deer.options import Auto, BackendName, Options
 from pymc_deer.start import find_start
 from pymc_deer.status import StartError, shrunk_window
 from pymc_deer.sweep import SweepSpec
@@ -71,7 +71,7 @@ def metric_kind(options: Options, density: Density) -> MetricKind:
         return "diag" if np.ndim(metric) == 1 else "dense"
     if metric == "auto":
         return "dense" if _dense_is_cheap(options, density) else "low_rank"
-    return metric  # type: ignore[return-value]
+    return metric
 
 
 def _dense_is_cheap(options: Options, density: Density) -> bool:
@@ -126,7 +126,7 @@ def prepare(
     """
     factor = options.metric_factor(density.size)
     kind = metric_kind(options, density)
-    rules: Sequence[Rule] = () if options.jacobian == "auto" else (options.jacobian,)  # type: ignore[assignment]
+    rules: Sequence[Rule] = () if options.jacobian == "auto" else (options.jacobian,)
     rule = rules[0] if rules else DEFAULT_RULE
     noise = resolve_noise(options, backend)
     spec = SweepSpec(kind, rule, options.probes, options.kernel, noise)
@@ -188,8 +188,8 @@ def _as_asked(options: Options, *, alone: bool) -> Calibration | None:
     )
 
 
-def _given(rule: str) -> Rule | None:
-    return None if rule == "auto" else rule  # type: ignore[return-value]
+def _given(rule: Rule | Auto) -> Rule | None:
+    return None if rule == "auto" else rule
 
 
 def warmed_up(options: Options, solver: Solver, model: Model, point: Point) -> Pilot:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pymc_deer import DeerHMC
 from pymc_deer.jacobian import RULES
-from pymc_deer.options import MAX_PROBES, MAX_WINDOW, METRICS
+from pymc_deer.metric import KINDS
+from pymc_deer.options import MAX_PROBES, MAX_WINDOW
 from pymc_deer.path_length import MAX_STEPS
 from pymc_deer.status import DeerError, OptionError
 from pymc_deer.step import DeerStep
@@ -32,7 +33,14 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
     "small_steps": st.floats(0.0, 1.0, exclude_max=True),
     "target_accept": st.floats(0.0, 1.0, exclude_min=True, exclude_max=True) | st.just("auto"),
     "metric": st.sampled_from(
-        [*METRICS, np.ones(SIZE), np.eye(SIZE), [1e-300, 1e300], np.array([[2.0, 1.0], [1.0, 1.0]])]
+        [
+            "auto",
+            *KINDS,
+            np.ones(SIZE),
+            np.eye(SIZE),
+            [1e-300, 1e300],
+            np.array([[2.0, 1.0], [1.0, 1.0]]),
+        ]
     ),
     "jacobian": st.sampled_from(["auto", *RULES]),
     "probes": st.integers(1, 3) | st.just(MAX_PROBES),
