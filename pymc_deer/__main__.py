@@ -32,14 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> DataTree:
             step=step,
             random_seed=_SEED,
         )
+    if options.output:
+        idata.to_netcdf(options.output, engine="h5netcdf")
+        print(f"Written to {options.output}.")
     print(az.summary(idata).to_string())
     print(_statistics(idata))
     print(f"Checking {model.name or options.model} against sequential MALA ...")
     print(_check(step))
     print(_verdict(idata))
-    if options.output:
-        idata.to_netcdf(options.output, engine="h5netcdf")
-        print(f"Written to {options.output}.")
     return idata
 
 

@@ -80,16 +80,15 @@ def compare_with_sequential(
     backend
         ``numba`` or ``jax``.
     spec
-        Kind of metric and Jacobian rule.
+        Kind of metric, Jacobian rule, and where momenta are made.
     """
-    rngs = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(3)]
-    tape = draw_tape(rngs[0], rngs[1], n_transitions, density.size)
     params = density.param_values(point)
     z = tuning.metric.to_z(x)
-
     plan = WindowPlan(window, max_sweeps=window, tol=tol, capacity=n_transitions)
     windows = make_solver(backend, density, spec, plan)
     sequential = windows.with_plan(replace(plan, window=1, max_sweeps=1))
+    rngs = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(3)]
+    tape = draw_tape(rngs[0], rngs[1], n_transitions, density.size, windows.draw_momenta)
 
     def run(solver: Solver, start: np.ndarray) -> Trajectory:
         return solver.solve(start, tape, tuning, params, rngs[2])

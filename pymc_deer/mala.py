@@ -51,7 +51,7 @@ class DeerMALA(DeerStep):
         Whitening, adapted in warm-up: ``"diag"``, ``"dense"``, ``"low_rank"`` (scales and the at
         most 32 directions that they cannot whiten), or ``"auto"``: dense up to 100 dimensions, low
         rank beyond. An array fixes it: variances (D,) or a covariance matrix (D, D) of the raveled
-        unconstrained vector.
+        unconstrained vector. (Only the centre is then learnt.)
     jacobian
         Rule of the sweeps: ``"preconditioned"`` (one curvature for all) or ``"secant"`` (one for
         each coordinate, from successive sweeps), neither with Hessian-vector products;

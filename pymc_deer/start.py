@@ -125,11 +125,15 @@ def _refuse_shapes(model: Model, layout: Layout, point: Point) -> None:
         # Where the model has come to have another shape itself, that is what is to be told.
         given = np.shape(point[name])
         if given != shape and np.shape(model.initial_point()[name]) == shape:
-            raise StartError(
-                f"The chain cannot start: the starting value of {names[name]} has the shape "
-                f"{given}, and the variable {shape}. Write initvals={{{names[name]!r}: ...}} with "
-                "an array of its shape."
-            )
+            raise wrong_shape(names[name], given, shape)
+
+
+def wrong_shape(name: str, given: tuple[int, ...], shape: tuple[int | None, ...]) -> StartError:
+    """Of a starting value."""
+    return StartError(
+        f"The chain cannot start: the starting value of {name} has the shape {given}, and the "
+        f"variable {shape}. Write initvals={{{name!r}: ...}} with an array of its shape."
+    )
 
 
 def _describe(model: Model, point: Point) -> str:

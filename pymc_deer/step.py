@@ -27,6 +27,7 @@ from pymc_deer.chains.prepare import Prepared, new_warmup, prepare
 from pymc_deer.chains.stretch import Streams
 from pymc_deer.chains.trials import UNKNOWN
 from pymc_deer.density import Density, build_density
+from pymc_deer.floating_point import as_numpy_does
 from pymc_deer.garbage import uncollected
 from pymc_deer.options import BackendName, Options, refuse_seed
 from pymc_deer.start import find_start
@@ -227,6 +228,7 @@ class DeerStep(BlockedStep):
         nowhere = np.full(self.density.size, np.nan, self.density.dtype)
         return ChainRecord(nowhere, Streams.spawn(rng), warmup, tune, draws)
 
+    @as_numpy_does()
     def step(
         self, point: Mapping[str, np.ndarray]
     ) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
@@ -325,6 +327,7 @@ class DeerStep(BlockedStep):
         kind = WarningType.DIVERGENCE
         return SamplerWarning(kind, text, "debug", divergence_point_source=source)
 
+    @as_numpy_does()
     def _compile(self) -> None:
         """Compile and calibrate now: errors come early, and forked workers share what was made."""
         self._calibration = self.calibration

@@ -308,17 +308,21 @@ def _create_array(
     group: Any, name: str, variable: Variable, n_draws: int, rows_per_chunk: int
 ) -> None:
     """One of a template's variables; with its values if it has no draws, or is their coordinate."""
-    sizes = {**variable.sizes, **({"draw": n_draws} if "draw" in variable.dims else {})}
-    shape = tuple(sizes.values())
-    rows_per_chunk = rows_per_chunk if len(sizes) > 1 else _ROWS_OF_COORDINATE
+    # Not by their names: two axes may have the same one.
+    axes = [
+        (dim, n_draws if dim == "draw" else size)
+        for dim, size in zip(variable.dims, variable.shape, strict=True)
+    ]
+    shape = tuple(size for _, size in axes)
+    rows_per_chunk = rows_per_chunk if len(axes) > 1 else _ROWS_OF_COORDINATE
     chunks = tuple(
-        max(1, min(size, rows_per_chunk) if dim == "draw" else size) for dim, size in sizes.items()
+        max(1, min(size, rows_per_chunk) if dim == "draw" else size) for dim, size in axes
     )
     create = group.create_dataset if _is_zarr_2() else group.create_array
     # Readers take a fill value for missing data.
     array = create(name, shape=shape, chunks=chunks, dtype=variable.dtype, fill_value=None)
     array.attrs.update({**_json(variable.attrs), _DIMS: [str(dim) for dim in variable.dims]})
-    if "draw" not in sizes:
+    if "draw" not in variable.dims:
         array[...] = variable.values
     elif variable.dims == ("draw",):
         for first in range(0, n_draws, rows_per_chunk):

@@ -284,6 +284,7 @@ class JaxSolver(JaxPrograms):
         # matrices with 11 bits of each number (TF32, on GPUs since 2020): a thousand times tol.
         # The user's settings come back afterwards.
         # The device is named in every thread: programs are compiled anew where it is not.
+        # Keys give other momenta without the last of these.
         # What forbids transfers, NaN and mixed types is for their own code: all are meant here.
         with (
             jax.default_device(self._device or default_device()),
@@ -294,6 +295,7 @@ class JaxSolver(JaxPrograms):
             jax.debug_infs(False),
             jax.numpy_dtype_promotion("standard"),
             jax.numpy_rank_promotion("allow"),
+            jax.threefry_partitionable(True),
         ):
             yield
 

@@ -2,14 +2,19 @@
 
 from typing import Any
 
+import numpy as np
+import pytensor.tensor as pt
 from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import (
     EquilibriumGraphRewriter,
     MergeOptimizer,
     dfs_rewriter,
     node_rewriter,
 )
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Prod, Sum
+from pytensor.tensor.signal.conv import AbstractConvolveNd
 
 from pymc_deer.graphs.log_products import sigmoid_by_exponential, softplus_by_products
 from pymc_deer.graphs.short_axes import shuffled_once
@@ -44,10 +49,33 @@ def cast_accumulated(fgraph: Any, node: Any) -> list[Any] | None:
     return [accumulated(*node.inputs).astype(declared.type.dtype)]
 
 
+@node_rewriter([Blockwise])
+def convolved_in_one_mode(fgraph: Any, node: Any) -> list[Any] | None:
+    """Give a batch of convolutions, which are all full or all not, one flag that says so.
+
+    The gradient of one that is not full has a flag for each of the batch, and PyTensor's JAX code
+    must know a single one.
+    """
+    op, inputs = node.op, node.inputs
+    if not isinstance(op.core_op, AbstractConvolveNd) or not isinstance(inputs[2], Constant):
+        return None
+    *arrays, flag = inputs
+    flags, n_core = np.asarray(flag.data), op.core_op.ndim
+    lead = [array.type.shape[: array.ndim - n_core] for array in arrays]
+    is_theirs = flags.shape in lead and None not in flags.shape
+    if flags.ndim == 0 or not is_theirs or np.unique(flags).size != 1:
+        return None
+    found = op(*arrays, pt.constant(flags.flat[0]))
+    return [pt.specify_shape(found, node.outputs[0].type.shape)]
+
+
 _PREPARED, _MERGED, _BEHIND_ALL = 1001.0, 1002.0, 1003.0
 """Positions behind the one before: of what kernels are made of, and of the kernels."""
 
-JAX_MODE = get_mode("JAX").register((dfs_rewriter(cast_accumulated), _LAST))
+JAX_MODE = get_mode("JAX").register(
+    (dfs_rewriter(convolved_in_one_mode), _BEHIND_STABILIZATION),
+    (dfs_rewriter(cast_accumulated), _LAST),
+)
 JAX_CPU_MODE = JAX_MODE.register(
     (dfs_rewriter(softplus_by_products), _BEHIND_STABILIZATION),
     (dfs_rewriter(sigmoid_by_exponential), _BEHIND_SOFTPLUS),

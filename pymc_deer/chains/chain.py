@@ -215,6 +215,11 @@ class Chain:
             warmup.finish()
             self.record = duplicate(self.record, warmup=warmup)
 
+    def take_steps(self, steps_per_draw: int) -> None:
+        """Take so many transitions for each of the draws to keep."""
+        warmup = duplicate(self.record.warmup, steps_per_draw=steps_per_draw)
+        self.record = duplicate(self.record, warmup=warmup)
+
     def begin_stretch(self, calls: int, *, tuning: bool) -> Task:
         """The next stretch, for a caller that takes all of its draws.
 

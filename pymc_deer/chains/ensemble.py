@@ -101,8 +101,7 @@ class Ensemble:
         """The next draws of all chains, as many of each."""
         tuning = self.tuning
         if not tuning:
-            for chain in self.chains:
-                chain.end_warmup()
+            self._end_warmup()
         calls = self._calls(tuning=tuning)
         at_once = self.chains[0].draws_at_once * self.records[0].warmup.steps_per_draw
         tasks = [chain.begin_stretch(calls, tuning=tuning) for chain in self.chains]
@@ -121,6 +120,17 @@ class Ensemble:
         for record in self.records:
             record.narrowing = narrowing
         return solved
+
+    def _end_warmup(self) -> None:
+        """Fix what was tuned, and as many transitions to a draw as all chains can afford.
+
+        Their paths differ in steps, since their step sizes do; their draws come side by side.
+        """
+        for chain in self.chains:
+            chain.end_warmup()
+        fewest = min(record.warmup.steps_per_draw for record in self.records)
+        for chain in self.chains:
+            chain.take_steps(fewest)
 
     def narrowing_warning(self) -> str | None:
         """That windows were too wide, once: they are of one width, and the first chain tells."""

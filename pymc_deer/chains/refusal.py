@@ -56,17 +56,25 @@ def refuse_hvp(options: Options, density: Density) -> None:
 
 
 def refuse_data(model: Model, point: Point) -> None:
-    """Refuse data that hold NaN, where they make logp NaN: no other start would help.
+    """Refuse data and parameters that hold NaN, where they make logp NaN: no start would help.
 
     Called where logp is not finite at `point`.
     """
-    terms = {var.name: [var] for var in model.potentials}
-    terms |= {rv.name: [rv, value] for rv, value in model.rvs_to_values.items()}
     logps = term_logps(model, point)
-    spoilt = [name for name, term in terms.items() if np.isnan(logps[name]) and _hold_nan(term)]
-    if spoilt:
+
+    def spoilt(terms: Mapping[str, Sequence[Any]]) -> str:
+        return ", ".join(n for n, term in terms.items() if np.isnan(logps[n]) and _hold_nan(term))
+
+    if priors := spoilt({rv.name: [rv] for rv in model.free_RVs}):
         raise ModelError(
-            f"logp of {', '.join(spoilt)} is NaN, and there is NaN in the data that it is computed "
+            f"logp of {priors} is NaN, and there is NaN among the numbers that its prior is "
+            "computed from. Give it others."
+        )
+    terms = {var.name: [var] for var in model.potentials}
+    terms |= {rv.name: [rv, model.rvs_to_values[rv]] for rv in model.observed_RVs}
+    if likelihoods := spoilt(terms):
+        raise ModelError(
+            f"logp of {likelihoods} is NaN, and there is NaN in the data that it is computed "
             "from. Leave those rows out; or give missing values to observed=, and PyMC imputes "
             "them."
         )

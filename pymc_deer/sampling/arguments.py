@@ -7,10 +7,13 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 from pymc.model import Model
 from pymc.progress_bar.progress import ProgressBarOptions
+from pytensor.graph.basic import Variable
 
 from pymc_deer.options import HMCOptions, listed
+from pymc_deer.start import wrong_shape
 from pymc_deer.status import ModelError, OptionError, invalid_option
 from pymc_deer.store import local_path
 
@@ -106,6 +109,8 @@ def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> Non
     ------
     OptionError
         Naming the argument, or the variables that the model does not have.
+    StartError
+        Naming the variable whose start has another shape.
     """
     if store is not None and not _is_local(store):
         raise invalid_option("sample", "store", store, "the path of a local directory, not a URL")
@@ -114,16 +119,28 @@ def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> Non
     if len(of_each) != chains or not all(one is None or isinstance(one, dict) for one in of_each):
         expected = f"None, a dict of values by variable, or a list of {chains}: one for each chain"
         raise invalid_option("sample", "initvals", initvals, expected)
-    names = {*model.named_vars, *(value.name for value in model.value_vars)}
+    variables = {**model.named_vars, **{value.name: value for value in model.value_vars}}
     # In a model with a prefix, variables may be called without it.
-    names |= {model.name_of(name) for name in names}
+    variables |= {model.name_of(name): variable for name, variable in variables.items()}
     # Variables that are given by themselves count by their names.
-    given = dict.fromkeys(getattr(key, "name", key) for one in of_each for key in one or {})
-    if unknown := [str(name) for name in given if name not in names]:
+    given = [(getattr(k, "name", k), start) for one in of_each for k, start in (one or {}).items()]
+    if unknown := [str(name) for name in dict(given) if name not in variables]:
         raise OptionError(
             f"sample(initvals=...): the model has no {', '.join(unknown)}; its free variables are "
             f"{', '.join(rv.name for rv in model.free_RVs)}."
         )
+    for name, start in given:
+        _refuse_shape(name, start, variables[name].type.shape)
+
+
+def _refuse_shape(name: str, start: Any, shape: tuple[int | None, ...]) -> None:
+    """Refuse numbers to start from that have another shape than the variable, None being any."""
+    if start is None or isinstance(start, str | Variable):
+        return
+    of_start = np.shape(start)
+    alike = (there in (None, n) for n, there in zip(of_start, shape, strict=False))
+    if len(of_start) != len(shape) or not all(alike):
+        raise wrong_shape(name, of_start, shape)
 
 
 def checked_kwargs(idata_kwargs: Any) -> dict[str, Any]:

@@ -42,10 +42,11 @@ def fixed_attrs(
 def tuned_attrs(records: Sequence[ChainRecord]) -> dict[str, Any]:
     """What warm-up has tuned, so far."""
     first = records[0].warmup
+    steps = first.steps_per_draw if first.finished else first.tuned_steps_per_draw
     return {
         "deer_step_size": [float(record.warmup.tuning.step_size) for record in records],
         "deer_target_accept": float(first.target.rate),
-        "deer_steps_per_draw": int(first.tuned_steps_per_draw),
+        "deer_steps_per_draw": int(steps),
         "deer_n_leapfrog": max(int(record.warmup.tuning.lengths[1]) for record in records),
         "deer_narrowed": max(record.narrowing for record in records),
     }

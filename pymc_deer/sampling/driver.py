@@ -23,6 +23,7 @@ from xarray import DataTree
 
 from pymc_deer.chains.ensemble import Ensemble
 from pymc_deer.chains.stretch import SolvedStretch
+from pymc_deer.floating_point import as_numpy_does
 from pymc_deer.sampling.arguments import (
     checked_kwargs,
     refuse_beside_resume,
@@ -53,6 +54,7 @@ from pymc_deer.variables import given_model
 _log = logging.getLogger("pymc.deer")
 
 
+@as_numpy_does()
 def sample(
     draws: int = 1000,
     *,

@@ -147,12 +147,17 @@ def _evaluated(
 def _sums(values: Values, x: np.ndarray) -> dict[str, float]:
     """Of what is recorded at x, by name: weighted, so that what changes places shows."""
     found = values.at(x[None, None], 0)
-    return {name: _weighted(value.astype(float).ravel()) for name, value in found.items()}
+    return {name: _weighted(_real(value)) for name, value in found.items()}
+
+
+def _real(value: np.ndarray) -> np.ndarray:
+    """All its numbers in a row: of complex ones the real parts and the imaginary ones."""
+    return value.ravel().astype(complex).view(float) if value.dtype.kind == "c" else value.ravel()
 
 
 def _weighted(value: np.ndarray) -> float:
     weights = 1 + np.cos(np.arange(len(value)))
-    return float(weights @ value) / max(len(value), 1)
+    return float(weights @ value.astype(float)) / max(len(value), 1)
 
 
 def _listed(variables: dict[str, list[int]]) -> str:

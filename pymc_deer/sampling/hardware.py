@@ -70,8 +70,8 @@ class Hardware:
             return options
         if options.get("backend") == "numba":
             raise OptionError(
-                "sample(devices=..., backend='numba'): only JAX shares a run out over devices. "
-                "Write backend='jax', or leave devices out."
+                "sample(devices=...): the run is one with backend='numba', and only JAX shares a "
+                "run out over devices. Leave devices out, or begin one with backend='jax'."
             )
         backend = options.get("backend", "auto")
         return {**options, "backend": "jax" if backend == "auto" else backend}

@@ -93,7 +93,7 @@ def within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> Dee
     window = asked if asked == 1 else affordable_window(step.solver, asked, at_once)
     if window == asked:
         return step
-    warnings.warn(shrunk_window(asked, window, at_once), stacklevel=4)
+    warnings.warn(shrunk_window(asked, window, at_once), stacklevel=5)
     options = {**settings.options, "backend": step.backend, "window": window}
     return make_step(replace(settings, options=options), step.model, hardware)
 

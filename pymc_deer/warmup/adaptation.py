@@ -195,7 +195,7 @@ class Warmup:
         apart, n_seen = self.window.has_chains_apart, self.window.n_seen
         window = self.window if apart else self.window.as_one_chain()
         time, path, old = window.autocorrelation_time(), self.path, self.tuning.metric
-        metric = window.estimate(old, self.white) if self.adapts_metric else old
+        metric = window.estimate(old, self.white) if self.adapts_metric else window.centred(old)
         # By how much lengths grow where the metric changes.
         growth, batch_time = float(np.median(old.scales / metric.scales)), None
         if path.adapts and (found := window.best_path(self._shortest_path(growth))):
@@ -282,9 +282,9 @@ class Warmup:
             changed = self.adapts_metric and self.stretch.ends_window
             changed = changed or learned.target != self.target
             was = self.tuning
-            if self.adapts_metric:
-                standardized = was.standardized or learned.metric is not was.metric
-                self.tuning = duplicate(was, metric=learned.metric, standardized=standardized)
+            is_learnt = self.adapts_metric and learned.metric is not was.metric
+            standardized = was.standardized or is_learnt
+            self.tuning = duplicate(was, metric=learned.metric, standardized=standardized)
             self.target, self.batch_time = learned.target, learned.batch_time
             self.rising = learned.rising
             if changed and self.dual_averaging is not None:

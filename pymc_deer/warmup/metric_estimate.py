@@ -194,12 +194,17 @@ def estimate_metric(halves: Sequence[Moments], old: Metric) -> Metric:
     """
     moments = merged(halves)
     scale = relative_scale(moments)
-    mu = old.to_x(np.where(np.isfinite(moments.z_mean), moments.z_mean, 0.0))
+    mu = centre(moments, old)
     if old.kind == "diag" or len(halves) == 1:
         return Metric(mu, old.factor * scale)
     factor = old.factor @ (scale[:, None] * np.linalg.cholesky(_correlated(halves)))
     excess = np.mean([_excess(half) for half in halves])
     return Metric(mu, _without_weak(factor, min(float(excess), _LARGEST_EXCESS)))
+
+
+def centre(moments: Moments, old: Metric) -> np.ndarray:
+    """The mean in x, shape (D,), of draws whose moments were seen with the metric `old`."""
+    return old.to_x(np.where(np.isfinite(moments.z_mean), moments.z_mean, 0.0))
 
 
 def merged(parts: Sequence[Moments]) -> Moments:

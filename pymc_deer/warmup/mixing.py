@@ -134,11 +134,14 @@ class BatchMeans:
     def autocorrelation_time(self) -> float:
         """Of the slowest coordinate, in rows; 0 from fewer than two batches.
 
-        The largest of many noisy times is too large, which is made up for.
+        Rows that are all the same are worth one. The largest of many noisy times is too large,
+        which is made up for.
         """
         n = self.count // self.length
         if n < 2:
             return 0.0
+        if not np.any(self.squares):
+            return float(self.count)
         mean = np.sum(self.sums, axis=0) / self.count
         variance = self.squares / self.count - mean**2
         means = np.array(self.sums[:n])[:, None] / self.length

@@ -12,7 +12,7 @@ from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
 from pymc_deer.metric import Metric, MetricKind
 from pymc_deer.warmup.angles import Angles
-from pymc_deer.warmup.metric_estimate import Moments, estimate_metric, merged
+from pymc_deer.warmup.metric_estimate import Moments, centre, estimate_metric, merged
 from pymc_deer.warmup.metric_low_rank import Sample, estimate_low_rank
 from pymc_deer.warmup.mixing import (
     are_apart,
@@ -186,6 +186,10 @@ class WarmupWindow:
         if self.sample is None:
             return estimate_metric(self.halves, old)
         return estimate_low_rank(merged(self.halves), self.sample, old, white)
+
+    def centred(self, fixed: Metric) -> Metric:
+        """A metric of the user's, which the window was run with, about the mean of its draws."""
+        return replace(fixed, mu=centre(merged(self.halves), fixed))
 
     @property
     def _of_chains(self) -> np.ndarray:

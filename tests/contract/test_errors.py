@@ -653,6 +653,10 @@ def nan_in_a_covariate() -> None:
     pm.Normal("y", pm.Normal("x") * np.array([1.0, np.nan]), observed=[1.0, 2.0])
 
 
+def nan_in_a_prior() -> None:
+    pm.Normal("y", 0.0, pm.HalfNormal("x", np.nan), observed=[1.0, 2.0])
+
+
 CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "a name that `DeerMALA` does not know": made(draws=100),
     "`DeerMALA` with an argument that `DeerHMC` alone has": (
@@ -713,8 +717,8 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         step_size=0.1
     ),
     "`pm.sample(step=DeerMALA)`": step_class,
-    "`initvals` of another number of axes": sampled(initvals={"x": np.zeros(3)}),
-    "`initvals` of another length": steps_from_initvals,
+    "`initvals` of another number of axes, in `pm.sample`": sampled(initvals={"x": np.zeros(3)}),
+    "`initvals` of another length, in `pm.sample`": steps_from_initvals,
     "`pm.sample(tune=...)` below 0": sampled(tune=-5),
     "unknown kernel": tuple(together(kernel=name) for name in ("nuts", "MALA", None, ["hmc"])),
     "`draws`, `chains` or `cores` below 1, `tune` below 0, or no integer": tuple(
@@ -1019,6 +1023,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "logp has no gradient": made(with_potential(Opaque())),
     "NaN in data, such as a covariate, and logp NaN of it": made(model_of(nan_in_a_covariate)),
     "`pm.Minibatch`, or other random numbers in logp": made(model_of(some_of_the_data)),
+    "NaN among the parameters of a prior": made(model_of(nan_in_a_prior)),
     "`pm.Simulator`": made(model_of(simulated)),
     "a free variable that is censored, or a mixture with a single value, as hurdles are": tuple(
         made(model_of(build)) for build in (censored, spike_and_slab, hurdle, missing_and_censored)
@@ -1050,9 +1055,13 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "a dimension of another length after `pm.set_data`, where logp depends on the length "
     "itself": dimension_of_another_length,
-    "`initvals` of another shape than the variable's, where PyMC does not see it": (
+    "`initvals` of another shape than the variable's, where PyMC does not see it, or in "
+    "`pymc_deer.sample`": (
         steps_from(model_of(with_dims), x_log__=np.zeros(2)),
         together(model=model_of(with_dims)(), initvals={"x": np.ones(2)}),
+        together(model=model_of(with_dims)(), initvals={"x_log__": np.ones((3, 1))}),
+        together(initvals={"x": np.zeros(3)}),
+        together(chains=2, initvals=[None, {"x": [0.0]}]),
     ),
     "a start where logp is not finite": (
         steps_from(with_potential(lambda x: pt.switch(x < 1e6, -np.inf, 0.0))),

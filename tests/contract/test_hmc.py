@@ -9,6 +9,7 @@ import pymc as pm
 import pytest
 from xarray import DataTree
 
+import pymc_deer
 from pymc_deer import DeerHMC
 from tests.support import BACKENDS, sample
 
@@ -108,6 +109,21 @@ def test_warmup_finds_a_path_that_takes_a_gaussian_to_an_independent_point(backe
     draws = idata["posterior"]["x"]
     for moment in (draws, draws**2):
         assert (az.ess(moment, method="bulk") > 400).all()
+
+
+def test_paths_do_not_depend_on_where_the_posterior_lies() -> None:
+    """With a metric of the user's, whose centre is learnt: beside 0 a path to the other side of the
+    mean would leave the spread unexplored, and nobody see it.
+    """
+    options: dict[str, Any] = {"metric": np.full(SIZE, 4.0), "window": 1, "random_seed": 1}
+    found = []
+    for mean in (0.0, 3.0):
+        with pm.Model() as model:
+            pm.Normal("x", mean, 2.0, shape=SIZE)
+        idata = pymc_deer.sample(20, model=model, quiet=True, backend="jax", **options)
+        attrs = idata["sample_stats"].attrs
+        found.append([*attrs["deer_step_size"], attrs["deer_n_leapfrog"]])
+    assert found[0] == pytest.approx(found[1])
 
 
 def test_jitter_changes_the_draws_and_not_the_reported_step_size() -> None:

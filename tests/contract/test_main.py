@@ -5,10 +5,13 @@ from pathlib import Path
 
 import arviz as az
 import numpy as np
+import pymc as pm
 import pytest
 import xarray as xr
 
-from pymc_deer.__main__ import _verdict, main
+from pymc_deer import DeerMALA
+from pymc_deer.__main__ import _verdict, main, step_comparison
+from tests.support import sample
 
 
 def test_main_job_prints_its_findings_and_writes_them(
@@ -31,6 +34,16 @@ def test_main_job_prints_its_findings_and_writes_them(
     assert "onverged: largest R-hat" in printed
     with xr.open_datatree(output, engine="h5netcdf") as written:
         xr.testing.assert_equal(written["posterior"]["mu"], idata["posterior"]["mu"])
+
+
+def test_the_check_has_its_momenta_from_where_the_chain_has_them() -> None:
+    """On a GPU that is the device."""
+    with pm.Model():
+        pm.Normal("x", 1.3, 2.1, shape=3)
+        step = DeerMALA(backend="jax", window=1, noise="device")
+        assert isinstance(step, DeerMALA)
+        sample(step, draws=20, tune=100)
+    assert 0 < step_comparison(step).max_difference < 1e-4
 
 
 def test_main_job_refuses_an_unknown_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,16 @@
 """Runs in single precision, and what they leave as it was."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pymc as pm
 import pytensor
 import pytest
 
+import pymc_deer
 from pymc_deer import DeerMALA
+from pymc_deer.step import DeerStep
 from tests.support import SAMPLERS, sample
 
 
@@ -25,6 +29,37 @@ def test_jax_keeps_the_types_that_the_user_allows(precision: str, enabled: bool)
         jax.config.update("jax_enable_x64", before)
     assert idata["posterior"]["x"].dtype == precision
     assert idata["sample_stats"]["lp"].dtype == "float64"
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_numbers_that_vanish_are_no_errors(sampler: type[DeerStep]) -> None:
+    """Whatever the user has NumPy raise: probabilities underflow."""
+
+    def draws() -> np.ndarray:
+        with pm.Model() as model:
+            x, s = pm.Normal("x", shape=2), pm.HalfNormal("s")
+            pm.Normal("y", x[0], s, observed=np.arange(5.0))
+            alone = sample(sampler(backend="jax", window=1))
+        kernel = sampler(model=model, backend="jax", window=1).options.kernel
+        options: dict[str, Any] = {"backend": "jax", "window": 1, "random_seed": 1}
+        options |= {"compute_convergence_checks": False, "quiet": True}
+        together = pymc_deer.sample(20, model=model, kernel=kernel, tune=50, chains=2, **options)
+        return np.concatenate([idata["posterior"]["x"] for idata in (alone, together)], axis=1)
+
+    expected = draws()
+    with np.errstate(all="raise"):
+        np.testing.assert_array_equal(draws(), expected)
+
+
+def test_keys_give_the_same_momenta_whatever_the_users_jax_makes_of_keys() -> None:
+    with pm.Model() as model:
+        pm.Normal("x", shape=3)
+    options: dict[str, Any] = {"backend": "jax", "window": 1, "noise": "device", "random_seed": 1}
+    options |= {"compute_convergence_checks": False, "quiet": True}
+    expected = pymc_deer.sample(20, model=model, tune=20, chains=2, **options)
+    with jax.threefry_partitionable(False):
+        found = pymc_deer.sample(20, model=model, tune=20, chains=2, **options)
+    np.testing.assert_array_equal(found["posterior"]["x"], expected["posterior"]["x"])
 
 
 @pytest.mark.parametrize("window", [1, 8])

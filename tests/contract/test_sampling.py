@@ -1,6 +1,7 @@
 """`pymc_deer.sample` gives what `pm.sample` gives."""
 
 import inspect
+import itertools
 import signal
 import threading
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from pymc_deer.sampling.memory_recorder import MemoryRecorder
 from pymc_deer.sampling.recorder import Piece, Values
 from pymc_deer.sampling.settings import Settings
 from pymc_deer.sampling.shared_step import KERNELS
+from pymc_deer.warmup import adaptation
 from tests.support import BACKENDS, SEED, interrupt
 from tests.support import sample as step_by_step
 from tests.zoo import two_modes
@@ -224,6 +226,36 @@ def test_chains_warm_up_together(backend: str, kernel: str, monkeypatch) -> None
     assert_allclose(idata["posterior"]["theta"].values, theta.values, rtol=1e-12)
     # What the attributes say is what ran.
     assert idata["sample_stats"].attrs["deer_backend"] == backend
+
+
+def test_each_chain_has_its_step_size_in_the_attributes() -> None:
+    stats = together(eight_schools())["sample_stats"]
+    last = stats["step_size"].values[:, -1]
+    assert len(np.unique(last)) == 2
+    assert_array_equal(stats.attrs["deer_step_size"], last)
+
+
+def test_the_times_of_a_run_that_goes_on_are_those_of_all_of_it(tmp_path: Path) -> None:
+    model, place = linear(), tmp_path / "run"
+    begun = together(model, store=place)
+    ended = pymc_deer.sample(
+        model=model, resume=place, progressbar=False, compute_convergence_checks=False
+    )
+    before, behind = (run["posterior"].attrs["sampling_time"] for run in (begun, ended))
+    assert behind >= before > 0
+    warmup = [run["sample_stats"].attrs["deer_seconds_warmup"] for run in (begun, ended)]
+    assert warmup[1] == warmup[0] > 0
+
+
+def test_draws_of_all_chains_take_as_many_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the chain can afford whose paths have most steps."""
+    affordable = itertools.count(20, -1)
+    monkeypatch.setattr(adaptation, "affordable_steps", lambda n_leapfrog: next(affordable))
+    monkeypatch.setattr(adaptation, "steps_per_draw", lambda transitions, size: 64)
+    idata = together(eight_schools(), tune=5, draws=300, chains=3, kernel="hmc")
+    assert idata["posterior"].sizes["draw"] == 300
+    stats = idata["sample_stats"]
+    assert (stats["n_transitions"] == stats.attrs["deer_steps_per_draw"]).all()
 
 
 def test_chains_in_different_modes_do_not_slow_each_other() -> None:
@@ -525,6 +557,19 @@ def test_divergences_are_told_where_no_free_variable_is_recorded(
     assert told(quiet=False, compute_convergence_checks=True)
     assert not told(quiet=True, compute_convergence_checks=True)
     assert not told(quiet=False, compute_convergence_checks=False)
+
+
+def test_chains_apart_are_told_of_unless_a_stored_run_is_quiet(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    frozen = {"step_size": 1e-12, "metric": np.ones(3), "steps_per_draw": 1, "tune": 0}
+    for quiet in (False, True):
+        caplog.clear()
+        place = tmp_path / f"quiet={quiet}"
+        checks = {"quiet": quiet, "compute_convergence_checks": True}
+        together(linear(), draws=100, store=place, **frozen, **checks)
+        assert ("rhat statistic is larger" in caplog.text) == (not quiet)
+    assert not caplog.messages
 
 
 def test_a_check_that_one_draw_fails_is_that_draws_alone() -> None:

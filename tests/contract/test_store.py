@@ -662,7 +662,9 @@ def test_convergence_is_checked_on_some_of_the_draws(
     assert checked["posterior"].sizes["draw"] == 3000
 
 
-def regression(sign: float = 1.0, names: str = "ab", dim: str = "i") -> pm.Model:
+def regression(
+    sign: float = 1.0, names: str = "ab", dim: str = "i", turn: complex = 1j
+) -> pm.Model:
     """From 0, where logp says nothing of the covariates, which are no data of the model's."""
     covariates = sign * np.random.default_rng(0).normal(size=(20, 2))
     with pm.Model(coords={"i": [0, 1], "j": [0, 1]}) as model:
@@ -670,6 +672,7 @@ def regression(sign: float = 1.0, names: str = "ab", dim: str = "i") -> pm.Model
         pm.Normal(
             "y", covariates @ (coefficients["a"] + 2 * coefficients["b"]), observed=[1.0] * 20
         )
+        pm.Deterministic("turned", turn * (coefficients["a"] + 1))
     return model
 
 
@@ -678,6 +681,7 @@ def regression(sign: float = 1.0, names: str = "ab", dim: str = "i") -> pm.Model
     [
         ({"sign": -1.0}, "another gradient"),
         ({"names": "ba"}, r"variables a \(2,\), b \(2,\), not b \(2,\), a \(2,\)"),
+        ({"turn": -1j}, "other values of turned"),
         ({"dim": "j"}, "other data in the dims of a, the dims of b"),
     ],
 )
@@ -689,6 +693,20 @@ def test_models_that_are_alike_where_the_run_began_are_told_apart(
     pymc_deer.sample(model=regression(), resume=tmp_path / "run", **OPTIONS)
     with pytest.raises(ModelError, match=told):
         pymc_deer.sample(model=regression(**changed), resume=tmp_path / "run", **OPTIONS)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate dimension names:UserWarning")
+def test_two_axes_may_have_one_dim(tmp_path: Path) -> None:
+    """A correlation matrix has its variables twice, and xarray warns of that."""
+    with pm.Model(coords={"name": ["a", "b", "c"]}) as model:
+        near = pm.Data("near", np.eye(3), dims=("name", "name"))
+        x = pm.Normal("x", dims="name")
+        pm.Deterministic("products", x[:, None] * x, dims=("name", "name"))
+        pm.Normal("y", near @ x, observed=np.ones(3), dims="name")
+    in_memory = pymc_deer.sample(model=model, **OPTIONS)
+    stored = pymc_deer.sample(model=model, store=tmp_path / "run", **OPTIONS)
+    assert_same(stored, in_memory)
+    assert stored["posterior"]["products"].shape[2:] == (3, 3)
 
 
 def test_groups_without_variables_are_groups(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer.acceptance import TargetAccept
 from pymc_deer.backends.trajectory import Trajectory
-from pymc_deer.metric import Metric, identity_metric
+from pymc_deer.metric import Metric, MetricKind, identity_metric
 from pymc_deer.path_length import FIRST_LENGTH, PathLength
 from pymc_deer.warmup.adaptation import Learned, Warmup, observe, start_warmup
 from pymc_deer.warmup.dual_averaging import DualAveraging
@@ -221,8 +221,23 @@ def test_only_a_metric_that_was_learnt_standardizes_draws() -> None:
         assert not any(seen[0])
         assert seen[-1] == [expected] * len(warmups)
         assert seen == sorted(seen)
-        kept = [w.tuning.metric is m for w, m in zip(warmups, metrics, strict=True)]
-        assert kept == [not expected] * len(warmups)
+        for warmup, metric in zip(warmups, metrics, strict=True):
+            assert (warmup.tuning.metric.factor is metric.factor) is not expected
+
+
+@pytest.mark.parametrize("kind", ["diag", "dense"])
+def test_of_a_metric_of_the_users_the_centre_is_learnt(kind: MetricKind) -> None:
+    """Draws on one side of 0 have absolute values that tell nothing about their spread."""
+    rng, mean = np.random.default_rng(0), np.array([30.0, -4.0, 0.0])
+    factor = np.full(SIZE, 2.0) if kind == "diag" else np.tril(np.ones((SIZE, SIZE))) + np.eye(SIZE)
+    warmup = new_warmup(factor=factor, kind=kind)
+    while warmup.draws_to_boundary:
+        n, metric = warmup.draws_to_boundary, warmup.tuning.metric
+        z = metric.to_z(mean) + rng.standard_normal((n * warmup.steps_per_draw, SIZE))
+        observe([warmup], [trajectory(z, -z, -0.2)], n)
+    metric = warmup.tuning.metric
+    assert metric.factor is factor
+    assert np.abs(metric.to_z(mean)).max() < 0.1
 
 
 def test_warmup_begins_with_the_metric_found_at_the_start() -> None:

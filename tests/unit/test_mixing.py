@@ -47,8 +47,11 @@ def test_time_of_the_slowest_coordinate(phi: float) -> None:
 
 def test_a_chain_that_hardly_moves() -> None:
     assert fed(autoregressive(0.999, 1000)[:, None]).autocorrelation_time() > 10
-    assert fed(np.ones((100, 2))).autocorrelation_time() == 0.0
     assert fed(np.ones((1, 2))).autocorrelation_time() == 0.0
+
+
+def test_all_rows_of_a_chain_that_stands_still_are_worth_one() -> None:
+    assert fed(np.full((200, 3), 1.7)).autocorrelation_time() == 200
 
 
 def test_a_first_row_far_from_the_others_hides_no_slowness() -> None:

@@ -1,0 +1,37 @@
+"""What JAX is given in place of PyTensor's own Ops."""
+
+from typing import Literal
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from pytensor.tensor.signal import convolve1d
+
+from pymc_deer.backends.jax_mode import JAX_CPU_MODE, JAX_KERNEL_MODE
+from pymc_deer.density import build_density
+
+SIGNALS = np.random.default_rng(0).uniform(size=(2, 20))
+
+
+@pytest.mark.parametrize("gpu", [False, True], ids=["cpu", "gpu"])
+@pytest.mark.parametrize(("mode", "n"), [("valid", 17), ("same", 20), ("full", 23)])
+def test_a_batch_of_convolutions_has_a_gradient(
+    mode: Literal["valid", "same", "full"], n: int, gpu: bool
+) -> None:
+    """Of states in a batch too: the media of a marketing model, whose effects wear off."""
+    with pm.Model() as model:
+        kept = pm.Beta("kept", 2.0, 2.0, shape=2)
+        effects = convolve1d(SIGNALS, kept[:, None] ** pt.arange(4), mode=mode)
+        pm.Normal("y", effects.sum(axis=0), 1.0, observed=np.ones(n))
+    density, x = build_density(model), np.array([[0.3, -0.7], [1.1, 0.2]])
+    states = pt.tensor("states", shape=x.shape)
+    outputs = density.batch.both(states)
+    inputs, values = [states, *density.params], (x, *density.param_values({}))
+    of_mode = JAX_KERNEL_MODE if gpu else JAX_CPU_MODE
+    logp, dlogp = pytensor.function(inputs, outputs, mode=of_mode)(*values)  # type: ignore[misc]
+    for i, state in enumerate(x):
+        assert_allclose(logp[i], model.compile_logp(sum=True)({"kept_logodds__": state}), rtol=1e-6)
+        assert_allclose(dlogp[i], model.compile_dlogp()({"kept_logodds__": state}), rtol=1e-5)
