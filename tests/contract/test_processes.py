@@ -6,6 +6,7 @@ from typing import Any
 
 import cloudpickle
 import jax
+import numba
 import numpy as np
 import pymc as pm
 import pytest
@@ -15,7 +16,7 @@ from pymc_deer import DeerMALA
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.blas import Blas
 from pymc_deer.backends.jax_process import JaxProcess
-from pymc_deer.backends.numba import NumbaSolver, available_threads
+from pymc_deer.backends.numba import NumbaSolver, _numba_threads, available_threads
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
@@ -83,6 +84,19 @@ def test_a_worker_has_one_thread(method: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 4)
     assert available_threads() == 4
     assert in_process(method, available_threads) == 1
+
+
+def test_threads_of_numba_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine of four cores: to what else the process runs, an interrupt or not."""
+    n_threads = [4]
+    monkeypatch.setattr(numba, "get_num_threads", lambda: n_threads[-1])
+    monkeypatch.setattr(numba, "set_num_threads", n_threads.append)
+    with _numba_threads(2):
+        assert n_threads == [4, 2]
+    assert n_threads == [4, 2, 4]
+    with pytest.raises(KeyboardInterrupt), _numba_threads(8):
+        raise KeyboardInterrupt
+    assert n_threads == [4, 2, 4, 4, 4]
 
 
 @pytest.fixture

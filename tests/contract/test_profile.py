@@ -86,6 +86,15 @@ def test_variables_of_other_steps_stay_where_they_are() -> None:
     assert "beside PyMC's steps for k" in report.recommendation
 
 
+@pytest.mark.parametrize("n", [10, 100])
+def test_data_are_counted(n: int) -> None:
+    """The few are constants of what is compiled, the many are given to it."""
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("m"), 1.0, observed=np.linspace(0.0, 1.0, n))
+    report = pymc_deer.profile(model, windows=[1], backends=["jax"])
+    assert (report.n_data, report.data_bytes) == (n, 8 * n)
+
+
 def test_probabilities_that_depend_on_data_are_counted() -> None:
     rng = np.random.default_rng(0)
     with pm.Model() as model:

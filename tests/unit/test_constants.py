@@ -76,6 +76,14 @@ def test_large_constants_become_inputs_and_short_indices_stay() -> None:
     assert_allclose(out.eval({x: np.arange(5.0), variable: DATA[:100]}), expected)
 
 
+def test_masks_stay_however_long_they_are() -> None:
+    """JAX must know how many elements they choose."""
+    x, mask = pt.vector("x", shape=(5000,)), np.arange(5000) % 2 == 0
+    [out], large = lifted([x[pt.constant(mask)].sum()])
+    assert not large
+    assert out.eval({x: np.ones(5000)}) == 2500
+
+
 def test_a_transpose_is_copied_once() -> None:
     """It is a view, which a call of compiled code would copy each time."""
     features = np.random.default_rng(0).normal(size=(300, 4))

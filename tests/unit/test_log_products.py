@@ -82,7 +82,7 @@ def test_of_a_matrix_and_of_each_of_its_rows() -> None:
     [
         pt.sum(pt.softplus(pt.vector(shape=(100,)))),
         pt.sum(pt.softplus(pt.vector(shape=(None,)))),
-        pt.sum(pt.softplus(pt.matrix(shape=(200, 3))), axis=0),
+        pt.sum(pt.softplus(pt.matrix(shape=(200, 200))), axis=0),
         pt.sum(pt.exp(pt.vector(shape=(200,)))),
         pt.sum(pt.softplus(pt.vector(shape=(200,), dtype="float32"))),
     ],

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AxisType, Mesh
 
+from pymc_deer.backends import placement
 from pymc_deer.backends.mesh import AskedDevices, shared_out
 from pymc_deer.backends.placement import AXES, ManyDevices
-from pymc_deer.status import OptionError
+from pymc_deer.status import BackendError, OptionError
 
 
 @pytest.mark.parametrize(
@@ -87,3 +88,25 @@ def test_what_is_made_on_devices_lies_as_what_is_sent_there(shape, value) -> Non
     sent = placement.of_chains(np.full(shape, value, "float32"))
     assert (made.sharding, made.dtype) == (sent.sharding, sent.dtype)
     np.testing.assert_array_equal(made, sent)
+
+
+@pytest.mark.parametrize("differing", [0, 1])
+def test_processes_are_compared_by_all_of_their_arrays(
+    differing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here one process after the other, the last of which sees what all have."""
+    of_all: list[np.ndarray] = []
+
+    def gathered(mine: np.ndarray) -> np.ndarray:
+        of_all.append(mine)
+        return np.array(of_all)
+
+    monkeypatch.setattr(ManyDevices, "spans_processes", True)
+    monkeypatch.setattr(placement, "process_allgather", gathered)
+    many = ManyDevices(Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), AXES), 1)
+    arrays = [np.zeros(2), np.ones(3)]
+    for _ in range(2):
+        many.refuse_differences(arrays)
+    arrays[differing] = arrays[differing] + 1.0
+    with pytest.raises(BackendError, match="the processes do not agree"):
+        many.refuse_differences(arrays)

@@ -28,6 +28,11 @@ def at_its_mode() -> None:
     pm.Normal("x", shape=3)
 
 
+def steps() -> None:
+    """Proper, and flat between its steps."""
+    pm.Potential("steps", -pt.abs(pt.floor(pm.Flat("x"))))
+
+
 def masked() -> None:
     """NaN in a covariate, which the model leaves out."""
     covariate = np.array([0.3, np.nan])
@@ -35,7 +40,7 @@ def masked() -> None:
     pm.Normal("y", pm.Normal("x") * known, observed=[1.0, 2.0])
 
 
-@pytest.mark.parametrize("build", [plateau, far_from_data, at_its_mode, masked])
+@pytest.mark.parametrize("build", [plateau, far_from_data, at_its_mode, steps, masked])
 def test_proper_posteriors_pass(build: Callable[[], None]) -> None:
     with pm.Model():
         build()
@@ -48,6 +53,14 @@ def test_the_first_idle_element_of_each_variable_is_named() -> None:
         pm.Normal("y", table[0, 0] + row, observed=[1.0, 2.0])
         pm.Normal("z", pm.Flat("column", shape=3)[1], observed=1.0)
         with pytest.raises(ModelError, match=r"^table\[0, 1\], column\[0\]: logp does not change"):
+            DeerMALA(backend="jax", window=1)
+
+
+def test_an_idle_element_is_named_beside_one_that_is_flat_around_its_start() -> None:
+    with pm.Model():
+        plateau()
+        pm.Normal("z", pm.Flat("idle", shape=2)[0], observed=1.0)
+        with pytest.raises(ModelError, match=r"^idle\[1\]: logp does not change"):
             DeerMALA(backend="jax", window=1)
 
 

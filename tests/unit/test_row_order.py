@@ -15,7 +15,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
 from pymc_deer.density import Density, build_density
-from pymc_deer.graphs.row_order import _BLOCK, _CACHED, RowOrder
+from pymc_deer.graphs.row_order import _BLOCK, _CACHED, RowOrder, in_fast_order
 
 N, GROUPS = 120, 6
 _rng = np.random.default_rng(20_251_125)
@@ -103,9 +103,30 @@ def looked_up_in_data() -> None:
     pm.Normal("y", intercepts()[SORTED] + pm.Data("table", Y)[index], 1.0, observed=Y)
 
 
+def first_rows_of_data() -> None:
+    """Of an array whose other rows would take their places."""
+    data = pm.Data("data", Y)
+    pm.Normal("y", intercepts()[SORTED] + data, 1.0, observed=FEATURES[:, 0])
+    pm.Potential("first", -((data[:10] - pm.Normal("m")) ** 2).sum())
+
+
+def last_of_each_group() -> None:
+    """Numbers that are set, not added: which of them stays is a matter of order."""
+    residual = Y - intercepts()[SORTED]
+    last = pt.set_subtensor(pt.zeros(GROUPS)[SORTED], residual)
+    pm.Potential("y", -(last**2).sum() - (residual**2).sum())
+
+
+def a_column_of_rows() -> None:
+    """Put into data, of what is each row's own; its gradient does not tell."""
+    above = pt.gt(pm.Normal("e", shape=N), 0.0).astype("float64")
+    features = pt.set_subtensor(pt.as_tensor(FEATURES)[:, 1], above)
+    pm.Normal("y", intercepts()[SORTED] + features @ pm.Normal("b", shape=3), 1.0, observed=Y)
+
+
 LEFT_ALONE = [
     *(shuffled, autoregression, running_sum, effects_of_rows, some_rows, rows_by_rows),
-    looked_up_in_data,
+    *(looked_up_in_data, first_rows_of_data, last_of_each_group, a_column_of_rows),
 ]
 
 
@@ -151,6 +172,74 @@ def test_rows_change_places_together(rows: Callable[[], None]) -> None:
 def test_rows_stay_where_they_are_not_alike_or_nothing_is_gained(rows: Callable[[], None]) -> None:
     ours, plain = built(rows), built_as_it_is(rows)
     assert {a.tobytes() for a in data_of(ours)} == {a.tobytes() for a in data_of(plain)}
+
+
+def lagged(residual: Any, own: Any, groups: Any) -> Any:
+    """Rows beside those before them, by a row more at either end."""
+    none = np.zeros(1)
+    here, before = pt.concatenate([residual, none]), pt.concatenate([none, residual])
+    return ((here - 0.5 * before) ** 2).sum()
+
+
+def added_to_data(residual: Any, own: Any, groups: Any) -> Any:
+    where = (np.arange(N) * 7 + 3) % N
+    return (pt.inc_subtensor(pt.as_tensor(Y)[where], residual) ** 2).sum()
+
+
+def halves(residual: Any, own: Any, groups: Any) -> Any:
+    one, two = pt.split(residual, [N // 2, N // 2], axis=0)
+    return ((one - 0.5 * two) ** 2).sum()
+
+
+def filled(residual: Any, own: Any, groups: Any) -> Any:
+    return (pt.alloc(residual, 3, N).max(axis=0) * own).sum()
+
+
+def filled_by_rows(residual: Any, own: Any, groups: Any) -> Any:
+    """What fills an array is the same along its new axis alone."""
+    return (pt.alloc(own, 3, N) * residual).sum()
+
+
+def chosen(residual: Any, own: Any, groups: Any) -> Any:
+    """By two indices, one of which stays where it is."""
+    columns = pt.outer(groups, pt.as_tensor([1.0, 3.0]))
+    return ((Y - columns[SORTED, pt.gt(own, 0).astype("int64")]) ** 2).sum()
+
+
+def second_axis(residual: Any, own: Any, groups: Any) -> Any:
+    rows = pt.outer(pt.as_tensor([1.0, 3.0]), groups)
+    return (rows[:, SORTED].max(axis=0) * own).sum()
+
+
+IN_THEIR_PLACES = [lagged, added_to_data, halves, filled, filled_by_rows, chosen, second_axis]
+
+
+def assert_values_stay(function: Callable[[Any, Any, Any], Any]) -> None:
+    """Of a function of residuals (N,), of an input (N,), and of numbers by group."""
+    groups, own = pt.vector("groups", shape=(GROUPS,)), pt.vector("own", shape=(N,))
+    residual = pt.as_tensor(Y) - groups[SORTED]
+    sums = pt.inc_subtensor(pt.zeros(GROUPS)[SORTED], residual)
+    outputs = [function(residual, own, groups), sums]
+    ours, _ = in_fast_order(outputs, {})
+    given = np.linspace(-1.0, 1.0, GROUPS), np.random.default_rng(1).normal(size=N)
+    options = {"mode": "FAST_COMPILE", "on_unused_input": "ignore"}
+    found, expected = (
+        pytensor.function([groups, own], each, **options)(*given) for each in (ours, outputs)
+    )
+    for value, other in zip(found, expected, strict=True):
+        assert_allclose(value, other, rtol=1e-11)
+
+
+@pytest.mark.parametrize("function", IN_THEIR_PLACES, ids=lambda f: f.__name__)
+def test_rows_that_stand_beside_others_in_their_places_keep_them(
+    function: Callable[[Any, Any, Any], Any],
+) -> None:
+    assert_values_stay(function)
+
+
+def test_rows_that_are_given_out_keep_their_order() -> None:
+    """No sum of them is all that is seen."""
+    assert_values_stay(lambda residual, own, groups: residual)
 
 
 def many_groups(index: np.ndarray, n_groups: int, size: int = 1) -> np.ndarray:

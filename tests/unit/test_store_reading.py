@@ -1,17 +1,26 @@
-"""Of every n-th draw of a store, memory holds a few chunks at a time."""
+"""What is read of a store: whole files, draws that are committed, and a few chunks at a time of
+every n-th.
+"""
 
+import json
+import os
+import sys
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytest
 from numpy.testing import assert_array_equal
 from xarray import Variable
 from xarray.core import indexing
 
+import pymc_deer
 from pymc_deer import stored_rows
+from pymc_deer.sampling.store_recorder import RunPlace
 from pymc_deer.status import OptionError
+from pymc_deer.store import DrawStore, replace_file
 from pymc_deer.stored_rows import StoredRows
 
 CHUNK = 10
@@ -107,3 +116,51 @@ def test_only_what_is_read_has_to_be_there(
             assert_array_equal(some.values, VALUES[:, rows])
     finally:
         (tmp_path / "lost").rename(lost)
+
+
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    file = tmp_path / "file"
+    replace_file(file, b"before")
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(file, b"after")
+    assert file.read_bytes() == b"before"
+
+
+def test_an_arrays_own_metadata_tell_of_the_draws_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who ask for them see no draw before it is committed."""
+    place, commit = tmp_path / "run", DrawStore.commit
+    told: list[int] = []
+
+    def own_length() -> int:
+        return json.loads((place / "posterior" / "x" / ".zarray").read_text())["shape"][1]
+
+    def looked_at(store: DrawStore, *arguments: Any) -> None:
+        commit(store, *arguments)
+        told.append(own_length())
+
+    monkeypatch.setattr(DrawStore, "commit", looked_at)
+    with pm.Model():
+        pm.Normal("x")
+        options: dict[str, Any] = {"backend": "jax", "window": 1, "random_seed": 1, "quiet": True}
+        pymc_deer.sample(20, tune=10, chains=2, kernel="mala", store=place, **options)
+    assert len(told) > 1
+    assert set(told) == {0}
+    assert own_length() == 20
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks of files")
+def test_one_process_at_a_time_goes_on_with_a_run(tmp_path: Path) -> None:
+    first = RunPlace.new(tmp_path)
+    (tmp_path / "checkpoint.npz").touch()
+    with pytest.raises(OptionError, match="another process is at work"):
+        RunPlace.of_run(tmp_path)
+    first.lock.close()
+    RunPlace.of_run(tmp_path).lock.close()

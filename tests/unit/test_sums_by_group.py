@@ -58,6 +58,7 @@ def test_the_gradient_adds_up_groups_and_is_the_same(
 
 
 rows, start = pt.tensor("rows", shape=(N, 3)), np.zeros((GROUPS, 3))
+narrow = pt.tensor("narrow", shape=(N, 1))
 
 
 def by_group(**changes: Any) -> Any:
@@ -69,6 +70,7 @@ LEFT = {
     "sums that begin with something": [rows.sum(axis=0), by_group(start=start + 1)],
     "sums along another axis": [rows.sum(axis=1), by_group()],
     "sums of other rows": [(2 * rows).sum(axis=0), by_group()],
+    "rows that all columns share": [narrow.sum(), by_group(rows=narrow)],
     "more groups than half the rows": [rows.sum(axis=0), by_group(start=np.zeros((N // 2 + 1, 3)))],
     "numbers that are set": [rows.sum(axis=0), pt.as_tensor(start)[INDEX].set(rows)],
     "masks": [rows[:GROUPS].sum(axis=0), by_group(index=np.full(GROUPS, True), rows=rows[:GROUPS])],

@@ -1,7 +1,7 @@
 """Threads that run chains beside each other."""
 
 import pickle
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing
 from threading import Event
 from typing import Any
@@ -27,6 +27,24 @@ def test_an_interrupt_before_all_have_begun_stops_those_that_have(
     with closing(Threads()) as threads, pytest.raises(KeyboardInterrupt):
         threads.run([lambda: stopped.wait(20)] * 2, 2, stopped)
     assert begun[0].result(), "was told to stop"
+
+
+@pytest.mark.parametrize("fails_first", [True, False])
+def test_a_failure_stops_the_others_and_is_told(fails_first: bool) -> None:
+    """Not what they raise when they are stopped, though they may come before it."""
+    stopped, told = Event(), []
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    def go_on() -> None:
+        told.append(stopped.wait(20))
+        raise CancelledError
+
+    tasks = [fail, go_on] if fails_first else [go_on, fail]
+    with closing(Threads()) as threads, pytest.raises(ZeroDivisionError):
+        threads.run(tasks, 2, stopped)
+    assert told == [True], "was told to stop"
 
 
 def test_a_lock_lets_one_thread_in_and_is_not_pickled() -> None:
