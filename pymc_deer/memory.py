@@ -15,6 +15,11 @@ def available_memory() -> float:
     return min(_of_machine(), _of_container())
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether it says that memory has no room, the host's or a device's."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
 def affordable_rows(size: int) -> int:
     """States of D = `size` numbers that a call may have: a function of the problem alone, so that
     one seed gives one result whatever else runs.

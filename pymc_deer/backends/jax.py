@@ -269,12 +269,14 @@ class JaxSolver(JaxPrograms):
         return super().bytes_per_state() + second + 4 * largest
 
     def free_memory(self) -> float:
-        device = default_device()
+        """Of all devices that share the states, together; those on a CPU have the host's."""
+        device = self.placement.device
         if device.platform != "gpu":
             return super().free_memory()
         stats = device.memory_stats()
         # Allocators other than JAX's own do not say, and the host's memory is none of the GPU's.
-        return float(stats["bytes_limit"] - stats["bytes_in_use"]) if stats else CAUTIOUS
+        of_each = stats["bytes_limit"] - stats["bytes_in_use"] if stats else CAUTIOUS
+        return float(self.placement.n_sharing * of_each)
 
     @contextmanager
     def _session(self) -> Iterator[None]:

@@ -38,16 +38,23 @@ class OneDevice:
     """The device that JAX uses by default, to which arrays go by themselves."""
 
     is_many = False
+    n_sharing = 1
+    """Devices that have a part each of the states of all chains' windows."""
+
+    @property
+    def device(self) -> Any:
+        """One of the devices, of this process; the others are like it."""
+        return default_device()
 
     @property
     def on_cpu(self) -> bool:
         """Whether programs run on a CPU."""
-        return default_device().platform == "cpu"
+        return self.device.platform == "cpu"
 
     @property
     def runs_kernels(self) -> bool:
         """Whether programs may have kernels of our own, which XLA neither makes nor divides."""
-        return not self.on_cpu and row_kernels_run(default_device())
+        return not self.on_cpu and row_kernels_run(self.device)
 
     @property
     def spans_processes(self) -> bool:
@@ -115,8 +122,12 @@ class ManyDevices(OneDevice):
     is_many = True
 
     @property
-    def on_cpu(self) -> bool:
-        return self.mesh.devices.flat[0].platform == "cpu"
+    def n_sharing(self) -> int:
+        return self.mesh.shape[CHAIN] * self.mesh.shape[WINDOW]
+
+    @property
+    def device(self) -> Any:
+        return self.mesh.local_devices[0]
 
     @property
     def runs_kernels(self) -> bool:

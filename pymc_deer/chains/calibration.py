@@ -15,6 +15,7 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.window_plan import LEAST_SWEEPS
 from pymc_deer.chains.trials import DEFAULT_CURVATURE, DEFAULT_RULE, Trial, Trials
 from pymc_deer.jacobian import Rule
+from pymc_deer.memory import is_out_of_memory
 from pymc_deer.status import BackendError
 
 _LEAST_WORK = 2 * LEAST_SWEEPS
@@ -156,11 +157,18 @@ def _search(trials: Trials, widths: Sequence[int], rule: Rule, device: str) -> l
 
 
 def _tried(trials: Trials, width: int, rule: Rule) -> Trial | None:
-    """Windows of a width; None if they take too long for any number of sweeps to pay."""
-    break_even = trials.break_even(width, rule)
-    if break_even < LEAST_SWEEPS and width > _SLOW_START:
+    """Windows of a width; None if they take too long for any number of sweeps to pay, or more
+    memory than there is.
+    """
+    try:
+        break_even = trials.break_even(width, rule)
+        if break_even < LEAST_SWEEPS and width > _SLOW_START:
+            return None
+        return trials.run(width, rule, min(width, int(np.ceil(_PATIENCE * break_even))))
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
         return None
-    return trials.run(width, rule, min(width, int(np.ceil(_PATIENCE * break_even))))
 
 
 def _is_short(trials: Trials, trial: Trial) -> bool:

@@ -15,6 +15,7 @@ from pymc_deer.chains.plan import SHORTEST_CALL, in_windows
 from pymc_deer.chains.stretch import Streams
 from pymc_deer.duplicate import duplicate
 from pymc_deer.jacobian import Rule
+from pymc_deer.memory import is_out_of_memory
 from pymc_deer.noise import Tape
 from pymc_deer.start import Start
 from pymc_deer.warmup.adaptation import Warmup
@@ -207,7 +208,10 @@ class Trials:
         # Here, so that no thread finds or leaves another one's limit.
         with self.solver.one_blas_thread(), ThreadPoolExecutor() as pool:
             for compiled in [pool.submit(own.warm_up, window, rule) for window in windows]:
-                compiled.result()
+                error = compiled.exception()
+                # Alone, a width may have room that it did not have beside others.
+                if error is not None and not is_out_of_memory(error):
+                    raise error
 
     def sweep_seconds(self, window: int, rule: Rule) -> float:
         """Time of one sweep over a window."""

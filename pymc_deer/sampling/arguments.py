@@ -119,7 +119,8 @@ def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> Non
     if len(of_each) != chains or not all(one is None or isinstance(one, dict) for one in of_each):
         expected = f"None, a dict of values by variable, or a list of {chains}: one for each chain"
         raise invalid_option("sample", "initvals", initvals, expected)
-    variables = {**model.named_vars, **{value.name: value for value in model.value_vars}}
+    sampled = {variable.name: variable for variable in (*model.free_RVs, *model.value_vars)}
+    variables = {**model.named_vars, **sampled}
     # In a model with a prefix, variables may be called without it.
     variables |= {model.name_of(name): variable for name, variable in variables.items()}
     # Variables that are given by themselves count by their names.
@@ -130,7 +131,8 @@ def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> Non
             f"{', '.join(rv.name for rv in model.free_RVs)}."
         )
     for name, start in given:
-        _refuse_shape(name, start, variables[name].type.shape)
+        if variables[name].name in sampled:
+            _refuse_shape(name, start, variables[name].type.shape)
 
 
 def _refuse_shape(name: str, start: Any, shape: tuple[int | None, ...]) -> None:

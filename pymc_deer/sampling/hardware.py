@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pymc_deer.backends import asked_devices
 from pymc_deer.backends.base import Solver
+from pymc_deer.chains.plan import affordable_window
 from pymc_deer.options import is_integer
 from pymc_deer.sampling.settings import Settings
 from pymc_deer.status import OptionError, invalid_option
@@ -54,11 +55,16 @@ class Hardware:
         """Whether this process is the one that shows what is going on."""
         return self.devices is None or self.devices.is_first
 
-    def chains_at_once(self, solver: Solver, n_chains: int) -> int:
-        """Of so many chains, those that hold their windows in memory at the same time."""
-        if self.devices is not None:
-            return n_chains
-        return solver.on_cores(self.cores).chains_at_once(n_chains)
+    def affordable_window(self, solver: Solver, n_chains: int) -> tuple[int, int]:
+        """Width of the solver's windows, or of as wide ones as memory has room for; and how many of
+        so many chains have one at the same time.
+        """
+        if self.devices is None:
+            at_once = solver.on_cores(self.cores).chains_at_once(n_chains)
+        else:
+            # What it takes there is another program's: kernels of ours are for one device.
+            solver, at_once = self.devices.solver(solver, n_chains), n_chains
+        return affordable_window(solver, solver.plan.window, at_once), at_once
 
     def chains_on_each(self, n_chains: int) -> int:
         """Of so many chains, those on one device."""

@@ -7,7 +7,6 @@ from typing import Any
 from pymc.model import Model
 
 from pymc_deer.backends import resolve_backend
-from pymc_deer.chains.plan import affordable_window
 from pymc_deer.chains.trials import Foreseen
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
@@ -88,9 +87,10 @@ def make_step(settings: Settings, model: Model | None, hardware: Hardware) -> De
 
 def within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> DeerStep:
     """The step, or one of narrower windows if those of all chains do not fit at the same time."""
-    asked, n_chains = step.calibration.window, settings.chains
-    at_once = hardware.chains_at_once(step.solver, n_chains)
-    window = asked if asked == 1 else affordable_window(step.solver, asked, at_once)
+    asked = step.calibration.window
+    if asked == 1:
+        return step
+    window, at_once = hardware.affordable_window(step.solver, settings.chains)
     if window == asked:
         return step
     warnings.warn(shrunk_window(asked, window, at_once), stacklevel=5)

@@ -442,8 +442,8 @@ def test_initial_values_and_var_names() -> None:
 def test_a_start_of_what_follows_from_others_is_ignored() -> None:
     model = eight_schools()
     frozen = {"step_size": 1e-12, "metric": np.eye(10), "steps_per_draw": 1, "tune": 0, "draws": 3}
-    for theta in ("theta", model["theta"]):
-        idata = together(model, initvals={"mu": 1.0, theta: np.zeros(8)}, **frozen)
+    for theta, start in (("theta", np.zeros(8)), (model["theta"], np.zeros(3))):
+        idata = together(model, initvals={"mu": 1.0, theta: start}, **frozen)
         assert_allclose(idata["posterior"]["mu"].values[:, 0], 1.0, atol=1e-9)
 
 

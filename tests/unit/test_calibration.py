@@ -302,6 +302,29 @@ def test_more_chains_in_a_batch_leave_less_room_for_windows(
     assert ("of 4 chains in one batch" in chosen.reason) == (n_chains == 4)
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "beside others"])
+def test_a_width_that_memory_has_no_room_for_is_left_out(
+    together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was estimated; what else goes wrong is told."""
+    clock = Clock()
+    monkeypatch.setattr("pymc_deer.chains.trials.time", clock)
+    monkeypatch.setattr(calibration, "_FIRST_WIDTH", {"gpu": 64})
+    run, told = Device.run_together, "RESOURCE_EXHAUSTED: Out of memory"
+
+    def full(self: Device, chains: Any, *arguments: Any) -> list[Solved]:
+        is_one_of_several = len(chains[0].tape) == 2
+        if self.plan.window >= 256 and is_one_of_several is together:
+            raise RuntimeError(told)
+        return run(self, chains, *arguments)
+
+    monkeypatch.setattr(Device, "run_together", full)
+    assert choose_window(of_chains(1, clock), ("secant",), "gpu").window == 64
+    told = "Something else"
+    with pytest.raises(RuntimeError, match=told):
+        choose_window(of_chains(1, clock), ("secant",), "gpu")
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_that_was_asked_for_is_tried(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()

@@ -1,5 +1,6 @@
 """What a window is expected to need and to gain, before anything is measured."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 from pymc_deer import memory
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.jax import JaxSolver
+from pymc_deer.backends.placement import AXES, ManyDevices
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.options import BackendName
+from pymc_deer.sampling.hardware import Hardware
 from pymc_deer.sweep import SweepSpec
 
 
@@ -61,8 +64,39 @@ def test_some_memory_is_free() -> None:
 def test_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch, stats: Any, free: int) -> None:
     """Where its allocator does not say, a guess: the host's memory says nothing of it."""
     gpu = SimpleNamespace(platform="gpu", memory_stats=lambda: stats)
-    monkeypatch.setattr("pymc_deer.backends.jax.default_device", lambda: gpu)
+    monkeypatch.setattr("pymc_deer.backends.placement.default_device", lambda: gpu)
     assert solver_of("jax", 100)[0].free_memory() == free
+
+
+def several_gpus(n_chains: int, n_windows: int, n_data: int) -> ManyDevices:
+    """A mesh of GPUs that have 7 bytes free each."""
+    stats = {"bytes_limit": 9, "bytes_in_use": 2}
+    gpu = SimpleNamespace(platform="gpu", process_index=0, memory_stats=lambda: stats)
+    shape = dict(zip(AXES, (n_chains, n_windows, n_data), strict=True))
+    mesh: Any = SimpleNamespace(shape=shape, devices=np.array([gpu]), local_devices=[gpu])
+    return ManyDevices(mesh, n_rows=12)
+
+
+def test_memory_of_gpus_that_share_states() -> None:
+    """Those that share the data have all states each."""
+    solver, _ = solver_of("jax", 100)
+    assert isinstance(solver, JaxSolver)
+    assert solver.on_devices(several_gpus(2, 3, 4)).free_memory() == 2 * 3 * 7
+    assert solver.on_devices(several_gpus(1, 1, 4)).free_memory() == 7
+
+
+def test_windows_on_several_devices_have_the_room_that_those_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the solver that will run there, which has no kernels of ours."""
+    solver, _ = solver_of("jax", 100)
+    assert isinstance(solver, JaxSolver)
+    placed = solver.with_plan(replace(solver.plan, window=64)).on_devices(several_gpus(4, 1, 1))
+    monkeypatch.setattr(JaxSolver, "bytes_per_state", lambda self: 0.4 * 7 / 128)
+    devices: Any = SimpleNamespace(solver=lambda solver, n_chains: placed)
+    # Two on each, and windows of 64 have just room.
+    assert Hardware(devices=devices).affordable_window(solver, 8) == (64, 8)
+    assert Hardware(devices=devices).affordable_window(solver, 12) == (16, 12)
 
 
 def test_probes_take_memory() -> None:
