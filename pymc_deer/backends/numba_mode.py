@@ -19,6 +19,7 @@ import pymc_deer.ops.groups_numba
 import pymc_deer.ops.inlined_composite_numba
 import pymc_deer.ops.shuffle_numba
 import pymc_deer.ops.vector_loop_numba  # noqa: F401
+from pymc_deer.graphs.filled_arrays import with_wide_lengths
 from pymc_deer.graphs.short_axes import (
     inlined_gradient,
     reduced_as_it_lies,
@@ -177,7 +178,9 @@ _IN_PLACE_OF_PYTENSORS = (
 )
 
 # PyMC's rewrite reaches the parameter checks inside of loops too, which would raise in a run.
-_WITHOUT_CHECKS = get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
+_WITHOUT_CHECKS = with_wide_lengths(get_mode("NUMBA")).including(
+    "local_check_parameter_to_ninf_switch"
+)
 
 NUMBA_MODE = _WITHOUT_CHECKS.register(
     (dfs_rewriter(inlined_gradient, looked_up, summed_by_group), _BEHIND_STABILIZATION),
