@@ -9,11 +9,13 @@ from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.rewriting.math import local_careduce_of_alloc
 
+_PYTENSORS: Any = local_careduce_of_alloc
+
 _BEHIND_SPECIALIZATION = 2.01
 """Position behind the rewrites of which PyTensor's own is one."""
 
 
-@node_rewriter(local_careduce_of_alloc.tracks())
+@node_rewriter(_PYTENSORS.tracks())
 def reduced_as_it_is_filled(fgraph: Any, node: Any) -> list[Any] | None:
     """Take a sum of a number that fills an array for its product with the array's size.
 
@@ -25,7 +27,7 @@ def reduced_as_it_is_filled(fgraph: Any, node: Any) -> list[Any] | None:
         return None
     value, *lengths = filled.inputs
     wide = filled.op(value, *map(_in_64_bits, lengths))
-    return local_careduce_of_alloc.transform(fgraph, node.op.make_node(wide)) or None
+    return _PYTENSORS.transform(fgraph, node.op.make_node(wide)) or None
 
 
 def with_wide_lengths(mode: Mode) -> Mode:

@@ -176,8 +176,7 @@ class Warmup:
         step_size = self.tuning.step_size
         if self.dual_averaging is not None and self.dual_averaging.count:
             step_size = self.dual_averaging.average
-        self.finished = True
-        self.done = len(self.schedule)
+        self.finished, self.done = True, len(self.schedule)
         self._go_on_with(step_size)
         self.window = WarmupWindow()
         steps = self.tuned_steps_per_draw
@@ -273,7 +272,8 @@ class Warmup:
     def adapt_step_size(self) -> None:
         """At the end of a stretch."""
         if self.dual_averaging is not None:
-            self.dual_averaging.update(self.accepted / self.seen)
+            rate, used = self.accepted / self.seen, self.tuning.step_size
+            self.dual_averaging.update(rate, self.seen, used)
 
     def go_on(self, learned: Learned | None) -> None:
         """To the next stretch, with what a window has taught if one has ended."""

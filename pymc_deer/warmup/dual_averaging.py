@@ -6,6 +6,10 @@ from math import exp, log, sqrt
 _LARGE_ERROR = 0.2
 """Of an acceptance rate of 1, at least."""
 
+_HARDLY_ANY, _MISSING = 0.05, 2.5
+"""Share of the rejections aimed at that a stretch hardly has, and how many of them are missing, in
+such stretches one after the other, where the step size is not a matter of averages: it doubles."""
+
 
 @dataclass
 class DualAveraging:
@@ -17,7 +21,10 @@ class DualAveraging:
 
     High targets leave little to be missed by: with 0.95 a step size that is far too small would
     grow by half in a window. The fewer are rejected of those that were to be, the more it counts,
-    as much as with a target of 0.8 where none is.
+    as much as with a target of 0.8 where none is. Where a dozen transitions in a row are accepted
+    (of a target of 0.8; with 0.95 four dozen) it doubles, and averages begin anew: a chain that is
+    far from the typical set, or was given a metric there, has no time for steps that are a thousand
+    times too small.
     """
 
     target: float
@@ -28,6 +35,7 @@ class DualAveraging:
     count: int = 0
     error: float = 0.0
     log_average: float = 0.0
+    missing: float = 0.0
 
     @classmethod
     def at(cls, step_size: float, target: float) -> "DualAveraging":
@@ -47,7 +55,18 @@ class DualAveraging:
         """Step size to keep."""
         return exp(self.log_average)
 
-    def update(self, acceptance_rate: float) -> None:
+    def update(self, acceptance_rate: float, n: int, used: float) -> None:
+        """Behind a stretch of n transitions, with a step size that is not always the current one.
+
+        Shorter steps than that say nothing of it where all are accepted.
+        """
+        wanted = 1.0 - self.target
+        has_hardly_any = 1.0 - acceptance_rate < _HARDLY_ANY * wanted
+        self.missing = self.missing + n * wanted if has_hardly_any else 0.0
+        if self.missing >= _MISSING and used > 0.99 * self.current:
+            self.log_centre = self.log_average = self._log_current + log(2.0)
+            self.count, self.error, self.missing = 0, 0.0, 0.0
+            return
         self.count += 1
         weight = 1.0 / (self.count + self.t0)
         error = self.target - acceptance_rate

@@ -17,6 +17,7 @@ import pymc_deer
 from pymc_deer import DeerHMC, DeerMALA, examples
 from pymc_deer.sampling.shared_step import KERNELS
 from pymc_deer.step import DeerStep
+from pymc_deer.warmup import dual_averaging
 from pymc_deer.warmup.adaptation import Warmup
 from tests.statistical.checks import (
     WARNINGS,
@@ -135,6 +136,31 @@ def test_chains_that_begin_far_out_arrive(monkeypatch: pytest.MonkeyPatch) -> No
 
     # Paths would keep the energy that they begin with.
     monkeypatch.setattr(Warmup, "_descends", False)
+    with pytest.raises(AssertionError):
+        check_converged(summarise(pymc_deer.sample(**options), model))
+
+
+def test_chains_that_begin_at_far_too_small_a_scale_arrive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Earnings by height, in dollars and inches, behind flat priors: from coefficients about 0 to
+    some of 80,000.
+    """
+    rng = np.random.default_rng(0)
+    height = rng.normal(66.6, 3.8, 1200).round()
+    earnings = 1300.0 * height - 60_000.0 + rng.normal(0.0, 19_000.0, 1200)
+    with pm.Model() as model:
+        mean = pm.Flat("level") + pm.Flat("slope") * height
+        pm.Normal("y", mean, pm.HalfFlat("sd"), observed=earnings)
+    options: dict[str, Any] = {"model": model, "backend": BACKENDS[-1], "random_seed": SEED}
+    options |= {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
+    run = summarise(pymc_deer.sample(**options), model)
+    check_converged(run)
+    slope = run.loc["slope"]
+    assert slope["mean"] == pytest.approx(np.polyfit(height, earnings, 1)[0], abs=slope["sd"] / 2)
+
+    # Averages would grow too slowly.
+    monkeypatch.setattr(dual_averaging, "_MISSING", np.inf)
     with pytest.raises(AssertionError):
         check_converged(summarise(pymc_deer.sample(**options), model))
 

@@ -62,14 +62,15 @@ def test_dual_averaging_finds_the_target(target: float, start: float, curve) -> 
     assert adaptation.current == adaptation.average == pytest.approx(start)
     for _ in range(500):
         noise = rng.normal(0.0, 0.05)
-        adaptation.update(float(np.clip(curve(adaptation.current) + noise, 0.0, 1.0)))
+        rate = float(np.clip(curve(adaptation.current) + noise, 0.0, 1.0))
+        adaptation.update(rate, 1, adaptation.current)
     assert curve(adaptation.average) == pytest.approx(target, abs=0.02)
 
 
 def test_dual_averaging_comes_back_from_far() -> None:
     adaptation = DualAveraging.at(1e-4, 0.7)
     for _ in range(200):
-        adaptation.update(float(np.exp(-adaptation.current)))
+        adaptation.update(float(np.exp(-adaptation.current)), 10, adaptation.current)
     assert np.exp(-adaptation.average) == pytest.approx(0.7, abs=0.1)
 
 
@@ -590,7 +591,7 @@ def test_the_average_step_size_is_where_the_next_one_begins() -> None:
     warmup = new_warmup()
     assert warmup.dual_averaging is not None
     for _ in range(3):
-        warmup.dual_averaging.update(1.0)
+        warmup.dual_averaging.update(1.0, 1, warmup.dual_averaging.current)
     current, average = warmup.dual_averaging.current, warmup.dual_averaging.average
     assert average < 0.8 * current
     warmup.done = next(i for i, stretch in enumerate(warmup.schedule) if stretch.ends_window)
@@ -618,10 +619,31 @@ def test_a_step_size_that_is_far_too_small_grows_as_fast_whatever_the_target() -
     for target in (0.8, 0.95, 0.99):
         adaptation = DualAveraging.at(1e-3, target)
         for _ in range(12):
-            adaptation.update(1.0)
+            adaptation.update(1.0, 0, adaptation.current)
         found.append(adaptation.current)
     assert_allclose(found, found[0])
     assert found[0] > 5e-3
+
+
+@pytest.mark.parametrize(("target", "n"), [(0.7, 9), (0.8, 13), (0.95, 50)])
+def test_a_step_size_at_which_all_is_accepted_doubles(target: float, n: int) -> None:
+    """Behind as many transitions as say so: of shorter steps, or with a rejection, none do."""
+    found = {}
+    for name, stretches in {
+        "all": [(1.0, 1.0)] * n,
+        "shorter": [(1.0, 0.5)] * n,
+        "all but one": [(1.0, 1.0)] * (n // 2) + [(0.9, 1.0)] + [(1.0, 1.0)] * (n // 2),
+        "most": [(target + 0.9 * (1 - target), 1.0)] * n,
+    }.items():
+        found[name] = adaptation = DualAveraging.at(1.0, target)
+        # So that nothing but doubling changes it.
+        adaptation.gamma = np.inf
+        for rate, share in stretches:
+            adaptation.update(rate, 1, share * adaptation.current)
+    sizes = {name: (adaptation.current, adaptation.average) for name, adaptation in found.items()}
+    assert sizes.pop("all") == pytest.approx((2.0, 2.0))
+    for size in sizes.values():
+        assert size == pytest.approx((1.0, 1.0))
 
 
 def test_batches_of_longer_paths_say_less_of_shorter_ones() -> None:
