@@ -559,7 +559,7 @@ def test_divergences_are_told_where_no_free_variable_is_recorded(
     assert not told(quiet=False, compute_convergence_checks=False)
 
 
-def test_chains_apart_are_told_of_unless_a_stored_run_is_quiet(
+def test_chains_that_stand_still_are_told_of_unless_a_stored_run_is_quiet(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     frozen = {"step_size": 1e-9, "metric": np.ones(3), "steps_per_draw": 1, "tune": 0}
@@ -568,7 +568,7 @@ def test_chains_apart_are_told_of_unless_a_stored_run_is_quiet(
         place = tmp_path / f"quiet={quiet}"
         checks = {"quiet": quiet, "compute_convergence_checks": True}
         together(linear(), draws=100, store=place, **frozen, **checks)
-        assert ("rhat statistic is larger" in caplog.text) == (not quiet)
+        assert ("effective sample size per chain is smaller" in caplog.text) == (not quiet)
     assert not caplog.messages
 
 
