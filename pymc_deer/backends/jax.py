@@ -286,8 +286,8 @@ class JaxSolver(JaxPrograms):
         # matrices with 11 bits of each number (TF32, on GPUs since 2020): a thousand times tol.
         # The user's settings come back afterwards.
         # The device is named in every thread: programs are compiled anew where it is not.
-        # Keys give other momenta without the last of these.
         # What forbids transfers, NaN and mixed types is for their own code: all are meant here.
+        # Keys give other momenta without the last of these.
         with (
             jax.default_device(self._device or default_device()),
             jax.enable_x64(True),

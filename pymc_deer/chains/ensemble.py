@@ -126,6 +126,8 @@ class Ensemble:
 
         Their paths differ in steps, since their step sizes do; their draws come side by side.
         """
+        if self.records[0].warmup.finished:
+            return
         for chain in self.chains:
             chain.end_warmup()
         fewest = min(record.warmup.steps_per_draw for record in self.records)

@@ -176,7 +176,8 @@ class Warmup:
         step_size = self.tuning.step_size
         if self.dual_averaging is not None and self.dual_averaging.count:
             step_size = self.dual_averaging.average
-        self.finished, self.done = True, len(self.schedule)
+        self.finished = True
+        self.done = len(self.schedule)
         self._go_on_with(step_size)
         self.window = WarmupWindow()
         steps = self.tuned_steps_per_draw
@@ -272,8 +273,8 @@ class Warmup:
     def adapt_step_size(self) -> None:
         """At the end of a stretch."""
         if self.dual_averaging is not None:
-            rate, used = self.accepted / self.seen, self.tuning.step_size
-            self.dual_averaging.update(rate, self.seen, used)
+            rate = self.accepted / self.seen
+            self.dual_averaging.update(rate, self.seen, self.tuning.step_size)
 
     def go_on(self, learned: Learned | None) -> None:
         """To the next stretch, with what a window has taught if one has ended."""

@@ -119,6 +119,13 @@ def test_posterior_of_chains_together_agrees_with_nuts(kernel: str, name: str) -
     check_run(summarise(idata, model), load_reference(name))
 
 
+def run_together(model: pm.Model) -> pd.DataFrame:
+    """All chains, with what is chosen for them."""
+    options: dict[str, Any] = {"backend": BACKENDS[-1], "random_seed": SEED, "progressbar": False}
+    options |= {"quiet": True, "compute_convergence_checks": False}
+    return summarise(pymc_deer.sample(model=model, **options), model)
+
+
 def test_chains_that_begin_far_out_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a regression on incomes, where residuals are ten thousands of standard deviations."""
     rng = np.random.default_rng(0)
@@ -127,9 +134,7 @@ def test_chains_that_begin_far_out_arrive(monkeypatch: pytest.MonkeyPatch) -> No
     with pm.Model() as model:
         mu = pm.Normal("level", 0.0, 10.0) + pm.Normal("slope") * income
         pm.Normal("y", mu, pm.HalfNormal("sd"), observed=y)
-    options: dict[str, Any] = {"model": model, "backend": BACKENDS[-1], "random_seed": SEED}
-    options |= {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
-    run = summarise(pymc_deer.sample(**options), model)
+    run = run_together(model)
     check_converged(run)
     slope = run.loc["slope"]
     assert slope["mean"] == pytest.approx(np.polyfit(income, y, 1)[0], abs=slope["sd"] / 2)
@@ -137,7 +142,7 @@ def test_chains_that_begin_far_out_arrive(monkeypatch: pytest.MonkeyPatch) -> No
     # Paths would keep the energy that they begin with.
     monkeypatch.setattr(Warmup, "_descends", False)
     with pytest.raises(AssertionError):
-        check_converged(summarise(pymc_deer.sample(**options), model))
+        check_converged(run_together(model))
 
 
 def test_chains_that_begin_at_far_too_small_a_scale_arrive(
@@ -152,9 +157,7 @@ def test_chains_that_begin_at_far_too_small_a_scale_arrive(
     with pm.Model() as model:
         mean = pm.Flat("level") + pm.Flat("slope") * height
         pm.Normal("y", mean, pm.HalfFlat("sd"), observed=earnings)
-    options: dict[str, Any] = {"model": model, "backend": BACKENDS[-1], "random_seed": SEED}
-    options |= {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
-    run = summarise(pymc_deer.sample(**options), model)
+    run = run_together(model)
     check_converged(run)
     slope = run.loc["slope"]
     assert slope["mean"] == pytest.approx(np.polyfit(height, earnings, 1)[0], abs=slope["sd"] / 2)
@@ -162,7 +165,7 @@ def test_chains_that_begin_at_far_too_small_a_scale_arrive(
     # Averages would grow too slowly.
     monkeypatch.setattr(dual_averaging, "_MISSING", np.inf)
     with pytest.raises(AssertionError):
-        check_converged(summarise(pymc_deer.sample(**options), model))
+        check_converged(run_together(model))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
