@@ -63,6 +63,15 @@ def cannot_compile(compiler: str, error: Exception | None, other: str) -> Backen
     return BackendError(f"{what} ({reason}). Write backend={other!r}.")
 
 
+def terms_failed(names: Sequence[str], error: BaseException) -> str:
+    """What to say where terms of the log-density cannot be computed of finished draws."""
+    what = " and ".join(names)
+    reason = f"{type(error).__name__}: {error}".removesuffix(": ").partition("\n")[0]
+    reason = _cut(reason, _LONGEST_REASON)
+    calls = " and ".join(f"pm.compute_{name}(idata, model=model)" for name in names)
+    return f"The draws are returned without {what} ({reason}). To see where it fails, call {calls}."
+
+
 def shrunk_window(asked: int, window: int, n_chains: int = 1) -> str:
     """What to say when memory has no room for a window of so many chains at the same time."""
     whose = "" if n_chains == 1 else f" of {n_chains} chains"

@@ -21,6 +21,7 @@ from pymc_deer.backends.trajectory import Noise
 from pymc_deer.chains.prepare import prepare, warmed_up
 from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import build_density
+from pymc_deer.floating_point import as_numpy_does
 from pymc_deer.jacobian import unit_probes
 from pymc_deer.ops.batch import BATCHINGS
 from pymc_deer.options import OPTIONS, is_integer, refuse_seed
@@ -76,6 +77,7 @@ class SweepTrace:
         return np.abs(self.states - self.exact).max(axis=-1)
 
 
+@as_numpy_does()
 def trace_sweeps(
     n: int = 256,
     *,

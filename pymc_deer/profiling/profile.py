@@ -12,6 +12,7 @@ from pymc_deer.backends import gpu_name, resolve_backend
 from pymc_deer.chains.prepare import metric_kind, prepare, warmed_up
 from pymc_deer.chains.trials import DEFAULT_RULE, Pilot, Trials
 from pymc_deer.density import Density, build_density
+from pymc_deer.floating_point import as_numpy_does
 from pymc_deer.options import BackendName, Options, profiled_backends, profiled_windows
 from pymc_deer.profiling.cost_shares import count_constants, count_gradient, libraries
 from pymc_deer.profiling.recommendation import CPU, WindowCost
@@ -29,6 +30,7 @@ _LEAST_SWEEPS = 8
 """Sweeps that a window is given in any case."""
 
 
+@as_numpy_does()
 def profile(
     model: Model | None = None,
     *,

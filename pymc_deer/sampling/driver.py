@@ -108,7 +108,8 @@ def sample(
     random_seed, initvals, var_names, progressbar, progressbar_theme, quiet
         As in `pm.sample`.
     discard_tuned_samples, compute_convergence_checks, idata_kwargs
-        As in `pm.sample`.
+        As in `pm.sample`, but that draws are returned without a ``log_likelihood`` or a
+        ``log_prior`` that cannot be computed of them.
     store
         A directory to make, a Zarr store, where draws go as they are made: for runs larger than
         memory, to look at them meanwhile, and to go on after the process has ended.

@@ -1,5 +1,6 @@
 """Draws in memory, in PyMC's own traces, and by them the layout of InferenceData."""
 
+import logging
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,11 @@ from pymc_deer.sampling.inference_data import inference_data
 from pymc_deer.sampling.recorder import Ending, Piece, Recorder, Values
 from pymc_deer.sampling.settings import Settings
 from pymc_deer.stats import STATS
-from pymc_deer.status import OptionError
+from pymc_deer.status import OptionError, terms_failed
+
+_log = logging.getLogger("pymc.deer")
+_TERMS = ("log_likelihood", "log_prior")
+"""What is computed of the draws once they are made."""
 
 
 class StretchTrace(NDArray):
@@ -66,7 +71,25 @@ class MemoryRecorder(Recorder):
             kwargs = _without_terms(kwargs)
         for trace in self._traces:
             trace.end(self.n_done)
-        idata = inference_data(
+        idata = self._with_terms(kwargs, ending)
+        for name in ("sample_stats", "warmup_sample_stats"):
+            if name in idata:
+                idata[name].attrs.update(ending.attrs)
+        return idata
+
+    def _with_terms(self, kwargs: dict[str, Any], ending: Ending) -> DataTree:
+        """Without what cannot be computed of the draws, or is interrupted: they are worth more."""
+        asked = [name for name in _TERMS if kwargs.get(name)]
+        try:
+            return self._converted(kwargs, ending)
+        except (Exception, KeyboardInterrupt) as error:
+            if not asked:
+                raise
+            _log.warning(terms_failed(asked, error))
+            return self._converted(_without_terms(kwargs), ending)
+
+    def _converted(self, kwargs: dict[str, Any], ending: Ending) -> DataTree:
+        return inference_data(
             self._traces,
             tune=self._settings.tune,
             t_sampling=ending.seconds,
@@ -76,10 +99,6 @@ class MemoryRecorder(Recorder):
             model=self.values.model,
             quiet=ending.quiet,
         )
-        for name in ("sample_stats", "warmup_sample_stats"):
-            if name in idata:
-                idata[name].attrs.update(ending.attrs)
-        return idata
 
     def _write(self, piece: Piece, values: Mapping[str, np.ndarray]) -> None:
         for chain, trace in enumerate(self._traces):
@@ -89,8 +108,7 @@ class MemoryRecorder(Recorder):
 
 def _without_terms(idata_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments but for what is computed of draws behind warm-up."""
-    of_draws = ("log_likelihood", "log_prior")
-    return {name: value for name, value in idata_kwargs.items() if name not in of_draws}
+    return {name: value for name, value in idata_kwargs.items() if name not in _TERMS}
 
 
 def template(values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -> DataTree:

@@ -154,7 +154,7 @@ def test_chains_of_one_batch_say_so_once(caplog: pytest.LogCaptureFixture) -> No
     options: dict[str, Any] = {"window": 64, "max_sweeps": 2, "curvature": 1.5}
     fixed = {"step_size": 0.5, "steps_per_draw": 2, "metric": np.ones(10), "tune": 0}
     with caplog.at_level(logging.WARNING):
-        pymc_deer.sample(
+        idata = pymc_deer.sample(
             200,
             **(options | fixed),
             kernel="mala",
@@ -167,6 +167,7 @@ def test_chains_of_one_batch_say_so_once(caplog: pytest.LogCaptureFixture) -> No
         )
     told = [r.message for r in caplog.records if "more sweeps than they are allowed" in r.message]
     assert len(told) == 1
+    assert idata["sample_stats"].attrs["deer_narrowed"] > 0
 
 
 def test_warm_up_is_narrowed_silently_and_starts_again_with_each_metric(

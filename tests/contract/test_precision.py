@@ -9,7 +9,7 @@ import pytensor
 import pytest
 
 import pymc_deer
-from pymc_deer import DeerMALA
+from pymc_deer import DeerMALA, trace_sweeps
 from pymc_deer.step import DeerStep
 from tests.support import SAMPLERS, sample
 
@@ -49,6 +49,16 @@ def test_numbers_that_vanish_are_no_errors(sampler: type[DeerStep]) -> None:
     expected = draws()
     with np.errstate(all="raise"):
         np.testing.assert_array_equal(draws(), expected)
+
+
+def test_floating_point_errors_that_the_user_has_raised_are_not_for_profiles_and_traces() -> None:
+    with pm.Model() as model:
+        x, s = pm.Normal("x", shape=2), pm.HalfNormal("s")
+        pm.Normal("y", x[0], s, observed=np.arange(5.0))
+    expected = trace_sweeps(30, model=model, window=8).states
+    with np.errstate(all="raise"):
+        pymc_deer.profile(model, windows=(1, 4), backends=["jax"])
+        np.testing.assert_array_equal(trace_sweeps(30, model=model, window=8).states, expected)
 
 
 def test_keys_give_the_same_momenta_whatever_the_users_jax_makes_of_keys() -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import logging
 import signal
 import threading
 from collections.abc import Callable
@@ -316,6 +317,34 @@ def test_an_interrupt_before_any_draw_is_an_interrupt(
     assert "Interrupted" not in caplog.text
 
 
+def interrupt_with_warmup_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first draw behind it."""
+    end = Ensemble._end_warmup
+
+    def interrupted(ensemble: Ensemble) -> None:
+        end(ensemble)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ensemble, "_end_warmup", interrupted)
+
+
+def test_an_interrupt_with_warmup_over_and_discarded_is_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interrupt_with_warmup_over(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        together(eight_schools(), tune=30, draws=30)
+
+
+def test_an_interrupt_with_warmup_over_keeps_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_with_warmup_over(monkeypatch)
+    idata = together(
+        linear(), tune=30, discard_tuned_samples=False, idata_kwargs={"log_prior": True}
+    )
+    assert idata["warmup_posterior"].sizes["draw"] == 30
+    assert "log_prior" not in idata.children
+
+
 def check_recorded_beside(backend: str, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """The recording of the first stretch and the solving of the second wait for each other."""
     monkeypatch.setattr("pymc_deer.chains.ensemble._MOST_NUMBERS", 1)
@@ -590,6 +619,34 @@ def test_an_interrupt_in_warmup_needs_no_log_likelihood(monkeypatch: pytest.Monk
     )
     assert idata["warmup_posterior"].sizes["draw"] > 0
     assert "log_prior" not in idata.children
+
+
+@pytest.mark.filterwarnings("ignore:Passing `log_likelihood`:FutureWarning")
+@pytest.mark.parametrize("error", [MemoryError("No room"), KeyboardInterrupt()])
+def test_draws_outlive_terms_that_cannot_be_computed(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("pymc.stats.log_density.compute_log_likelihood", failing)
+    asked = {"log_likelihood": True, "log_prior": True}
+    with caplog.at_level(logging.WARNING):
+        idata = together(linear(), draws=7, idata_kwargs=asked)
+    assert idata["posterior"].sizes["draw"] == 7
+    assert not {"log_likelihood", "log_prior"} & set(idata.children)
+    messages = [record.message for record in caplog.records]
+    told = [text for text in messages if "without log_likelihood and log_prior" in text]
+    assert [type(error).__name__ in text for text in told] == [True]
+
+
+def test_errors_that_no_term_is_to_blame_for_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("pymc_deer.sampling.memory_recorder.inference_data", failing)
+    with pytest.raises(MemoryError):
+        together(eight_schools(), draws=7, idata_kwargs={"log_prior": False})
 
 
 @pytest.mark.parametrize("mode", [True, "combined", "split+stats"])
