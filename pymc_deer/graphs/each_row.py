@@ -1,6 +1,7 @@
 """Values of a graph at each row of a matrix of states: at all of them at once where that works."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,29 @@ def at_each_row(outputs: Mapping[str, Tensor], x: Tensor, example: np.ndarray) -
         return [found[name] for name in outputs]
 
     return each
+
+
+def bytes_of_largest(outputs: Sequence[Tensor], x: Tensor, example: np.ndarray) -> int:
+    """Bytes of the largest array that is computed on the way to the outputs at `example`, (D,)."""
+    shapes = ShapeFeature()
+    graph: Any = FunctionGraph(
+        outputs=list(outputs), clone=True, copy_inputs=False, copy_orphans=False, features=[shapes]
+    )
+    computed = [v for node in graph.toposort() for v in node.outputs]
+    arrays: list[Any] = [v for v in computed if isinstance(v.type, TensorType)]
+    sizes = [_size(v, v.type.shape) for v in arrays if None not in v.type.shape]
+    if others := [v for v in arrays if None in v.type.shape]:
+        # Lengths may be integers of 8 bits, and so would their product be.
+        lengths = [[pt.cast(n, "int64") for n in shapes.shape_tuple(v) or ()] for v in others]
+        symbolic = [_size(v, of_v) for v, of_v in zip(others, lengths, strict=True)]
+        function: Any = pytensor.function([x], symbolic, mode=MODE, on_unused_input="ignore")
+        sizes += function(example)
+    return int(max([example.nbytes, *sizes]))
+
+
+def _size(array: Any, lengths: Sequence[Any]) -> Any:
+    """Bytes of an array of these lengths."""
+    return prod(lengths, start=np.dtype(array.type.dtype).itemsize)
 
 
 def _together(outputs: Mapping[str, Tensor], x: Tensor, example: np.ndarray) -> OfRows | None:

@@ -22,7 +22,8 @@ from pymc_deer.chains.chain import ChainRecord
 from pymc_deer.chains.stretch import SolvedStretch
 from pymc_deer.density import Density
 from pymc_deer.graphs.checks import parameters_checked
-from pymc_deer.graphs.each_row import MODE, at_each_row
+from pymc_deer.graphs.constants import folded
+from pymc_deer.graphs.each_row import MODE, at_each_row, bytes_of_largest
 from pymc_deer.graphs.named_axes import named_as, without_names
 from pymc_deer.graphs.python_ops import calls_python
 from pymc_deer.stats import STATS
@@ -34,6 +35,10 @@ _BLOCK_BYTES = 2**21
 
 _BATCH = 1024
 """Draws for which values are computed in one call, but for large ones."""
+
+_COMPUTED_BYTES = 2**23
+"""What the largest array may take that is computed on the way, such as a covariance of each draw:
+it should stay in a cache, and there are several."""
 
 
 class Values:
@@ -69,7 +74,8 @@ class Values:
         n_bytes = sum(value.nbytes for value in of_one)
         most = _BLOCK_BYTES // (n_chains * (x.nbytes + n_bytes + 8 * len(STATS)))
         self.rows_per_block = max(1, most)
-        self._batch = min(_BATCH, self.rows_per_block)
+        largest = bytes_of_largest(single, x_of_one, x)
+        self._batch = max(1, min(_BATCH, self.rows_per_block, _COMPUTED_BYTES // largest))
 
     @property
     def names(self) -> list[str]:
@@ -319,6 +325,6 @@ def _of_one_state(
     values = layout.unravel_symbolic(x)
     inputs = {v: named_as(v, values[v.name]) for v in model.value_vars}
     replaced = graph_replace(list(variables), inputs, strict=False)
-    single = without_names(_without_views(replaced))
+    single = folded(without_names(_without_views(replaced)))
     # In a batch, one check of parameters would speak for all draws at once.
     return parameters_checked(single, model), x

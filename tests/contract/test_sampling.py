@@ -32,6 +32,7 @@ from pymc_deer.chains.stretch import Streams
 from pymc_deer.chains.trials import UNKNOWN
 from pymc_deer.density import build_density
 from pymc_deer.examples import eight_schools
+from pymc_deer.graphs.each_row import at_each_row
 from pymc_deer.noise import Tape
 from pymc_deer.sampling.memory_recorder import MemoryRecorder
 from pymc_deer.sampling.recorder import Piece, Values
@@ -619,6 +620,32 @@ def test_an_interrupt_in_warmup_needs_no_log_likelihood(monkeypatch: pytest.Monk
     )
     assert idata["warmup_posterior"].sizes["draw"] > 0
     assert "log_prior" not in idata.children
+
+
+def test_what_follows_from_large_arrays_is_computed_a_few_draws_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as a Gaussian process, of which each draw has a covariance of its own."""
+    asked = []
+
+    def counted(*arguments: Any) -> Any:
+        at = at_each_row(*arguments)
+
+        def of_rows(rows: np.ndarray) -> Any:
+            asked.append(len(rows))
+            return at(rows)
+
+        return of_rows
+
+    monkeypatch.setattr("pymc_deer.sampling.recorder.at_each_row", counted)
+    with pm.Model() as model:
+        x = pm.Normal("x", shape=500)
+        pm.Deterministic("total", pt.exp(-((x[:, None] - x[None]) ** 2)).sum())
+    posterior = together(model, draws=6)["posterior"]
+    assert set(asked) == {1, 4}
+    x = posterior["x"].to_numpy()
+    expected = np.exp(-((x[..., None] - x[..., None, :]) ** 2)).sum(axis=(-2, -1))
+    assert_allclose(posterior["total"].to_numpy(), expected)
 
 
 @pytest.mark.filterwarnings("ignore:Passing `log_likelihood`:FutureWarning")

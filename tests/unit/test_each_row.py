@@ -12,7 +12,7 @@ import scipy.sparse
 from numpy.testing import assert_allclose
 
 from pymc_deer.graphs import each_row
-from pymc_deer.graphs.each_row import MODE, at_each_row
+from pymc_deer.graphs.each_row import MODE, at_each_row, bytes_of_largest
 from pymc_deer.status import ModelError
 
 SIZE, N = 4, 12
@@ -94,3 +94,22 @@ def test_a_shape_that_differs_is_refused() -> None:
     # One element would be written to all places of four.
     with pytest.raises(ModelError, match=r"positive: it has the shape \(4,\) .* \(1,\)"):
         at(np.array([[-1.0, -1.0, -1.0, 1.0]]))
+
+
+@pytest.mark.parametrize("name", {**REGULAR, **ONE_BY_ONE})
+def test_the_largest_array_on_the_way_is_at_least_what_is_recorded(name: str) -> None:
+    x = pt.vector("x", shape=(SIZE,))
+    output = {**REGULAR, **ONE_BY_ONE}[name](x)
+    recorded = pytensor.function([x], output, mode=MODE, on_unused_input="ignore")(ROWS[0])
+    found = bytes_of_largest([output], x, ROWS[0])
+    assert max(ROWS[0].nbytes, np.asarray(recorded).nbytes) <= found <= 40 * ROWS[0].nbytes
+
+
+def test_the_largest_array_on_the_way_may_be_far_larger() -> None:
+    """Lengths that are constants of 8 bits among them."""
+    x = pt.vector("x", shape=(SIZE,))
+    known = pt.outer(x, pt.repeat(x, 100)).sum()
+    assert bytes_of_largest([known], x, ROWS[0]) == SIZE * 400 * 8
+    positive = x[x > 0]
+    of_state = pt.alloc(positive.sum(), positive.shape[0], 40, 60).sum() + positive.sum()
+    assert bytes_of_largest([of_state], x, np.ones(SIZE)) == SIZE * 40 * 60 * 8
