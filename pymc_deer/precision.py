@@ -25,7 +25,7 @@ from pymc_deer.typing import Tensor
 WIDE = "float64"
 """Type of log-densities, energies and Metropolis ratios."""
 
-_ADDITIVE = (ps.Add, ps.Sub, ps.Neg, ps.Mul, ps.TrueDiv, ps.Switch)
+_ADDITIVE = (ps.Add, ps.Sub, ps.Neg, ps.Mul, ps.TrueDiv)
 """Through these the sums that make up a log-density are followed; factors are scalars there."""
 
 
@@ -78,7 +78,7 @@ def added_in_float64(logp: Tensor) -> Tensor:
     """
     node = logp.owner
     if node is None or "float" not in logp.type.dtype:
-        return logp if logp.type.dtype == "bool" else wide(logp)
+        return wide(logp)
     if isinstance(node.op, Sum):
         return pt.sum(wide(node.inputs[0]), axis=node.op.axis)
     if isinstance(node.op, DimShuffle):
@@ -87,6 +87,9 @@ def added_in_float64(logp: Tensor) -> Tensor:
         scalar_op = node.op.scalar_op
         if isinstance(scalar_op, ps.Cast):
             return added_in_float64(node.inputs[0])
+        if isinstance(scalar_op, ps.Switch):
+            condition, *values = node.inputs
+            return node.op(condition, *map(added_in_float64, values))
         if isinstance(scalar_op, _ADDITIVE):
             return node.op(*map(added_in_float64, node.inputs))
     return wide(logp)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from threading import Event, Thread
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from numpy.testing import assert_allclose
 from pytensor.graph.basic import equal_computations
 from scipy.stats import norm
 
@@ -65,6 +67,46 @@ def test_sums_in_single_precision_would_not(build, monkeypatch: pytest.MonkeyPat
 def test_double_precision_stays_as_it_is() -> None:
     logp = build_density(radon()).logp
     assert equal_computations([added_in_float64(logp)], [logp])
+
+
+def as_float(condition: Any) -> Any:
+    return pt.cast(condition, pytensor.config.floatX)
+
+
+def flags_of_data() -> Any:
+    first, second = (pm.Data(name, np.array(True)) for name in ("f", "g"))
+    return as_float(first) + as_float(second)
+
+
+INDICATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda a, b: -2.0 * (as_float(a > 0) + as_float(b > 0)),
+    "difference": lambda a, b: as_float(a > 0) - as_float(b > 0),
+    "product": lambda a, b: as_float(a > 0) * as_float(b > 0),
+    "negative": lambda a, b: -as_float(a > 0) - as_float(b > 0),
+    "quotient": lambda a, b: -(a**2) / (as_float(a > -100) + as_float(b > -200)),
+    "choice": lambda a, b: pt.switch(a > b, as_float(a > 0), as_float(b > 0)) + as_float(b > 0),
+    "choice by a number": lambda a, b: pt.switch(as_float(a > 0) + as_float(b > 0), a, b),
+    "any and all": lambda a, b: as_float(pt.any([a > -5, b > 9])) + as_float(pt.all([a > -9])),
+    "data": lambda a, _: -flags_of_data() * a**2,
+}
+"""Terms of logp by how they count the signs of two scalars."""
+
+
+@pytest.mark.parametrize("name", INDICATORS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_indicators_are_numbers(name: str, dtype: str) -> None:
+    """Of their type the sum is an or, and the difference nothing at all."""
+    with pytensor.config.change_flags(floatX=dtype):
+        with pm.Model() as model:
+            a, b = pm.Normal("a"), pm.Normal("b")
+            pm.Potential("p", INDICATORS[name](a, b))
+        here = build_density(model)
+        logp: Any = pytensor.function([here.x, *here.params], here.logp, mode="FAST_COMPILE")
+        expected = model.compile_logp(mode="FAST_COMPILE")
+        params = here.param_values(model.initial_point())
+        for point in ({"a": 1.0, "b": 0.5}, {"a": -1.0, "b": 2.0}, {"a": -1.0, "b": -0.5}):
+            x = np.array([*point.values()], dtype)
+            assert_allclose(logp(x, *params), expected(point), rtol=1e-6)
 
 
 @pytest.mark.parametrize("rule", RULES)
