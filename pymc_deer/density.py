@@ -23,10 +23,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace, vectorize_graph
-from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
+from pymc_deer.graphs.canonical import canonical
 from pymc_deer.graphs.checks import failures_rejected
 from pymc_deer.graphs.constants import folded, lifted
 from pymc_deer.graphs.data_shapes import refuse_shapes
@@ -269,7 +269,7 @@ def build_density(
     # batch, one check would speak for all states at once, and on Numba raise.
     checks = "local_check_parameter_to_ninf_switch"
     checks = checks if model.check_bounds else "local_remove_check_parameter"
-    logp = rewrite_graph(rewrite_pregrad(logp.astype(dtype)), include=("canonicalize", checks))
+    logp = canonical(rewrite_pregrad(logp.astype(dtype)), checks)
     logp = evaluated_once(failures_rejected(logp, values))
     gradients = [gradient(logp, v, rv_names[c]) for v, c in zip(values, chosen, strict=True)]
 
@@ -278,12 +278,11 @@ def build_density(
     logp, dlogp = added_in_float64(logp), _ravel(gradients, dtype)
     # What variables' gradients have in common is one variable first: rewrites change parts of it
     # one by one, and what has become different stays so.
-    rewrites = ("merge", "canonicalize", "stabilize")
-    logp, dlogp = rewrite_graph([logp, dlogp], include=rewrites)
+    logp, dlogp = canonical([logp, dlogp], "merge", "stabilize")
     logp, dlogp = graph_replace([logp, dlogp], unraveled, strict=False)
     # Static shapes become constants: vectorize_graph loses what follows from them, and JAX
     # cannot trace a shape computed in the graph.
-    logp, dlogp = rewrite_graph([logp, dlogp], include=("ShapeOpt", "canonicalize"))
+    logp, dlogp = canonical([logp, dlogp], "ShapeOpt")
     data = {p: _given(origin, point) for _, p, origin in sources}
     outputs, orders = in_fast_order([logp, dlogp], data)
     [logp, dlogp], large = lifted(folded(summed_by_group_first(outputs)))

@@ -9,7 +9,7 @@ from pymc.step_methods.state import dataclass_state
 
 from pymc_deer.jacobian import Rule
 from pymc_deer.metric import MetricKind
-from pymc_deer.options import PYMC_ARGUMENTS, Auto, BackendName, Noise, Options
+from pymc_deer.options import PYMC_ARGUMENTS, Auto, BackendName, GivenMetric, Noise, Options
 from pymc_deer.step import DeerState, DeerStep
 
 
@@ -142,7 +142,7 @@ class DeerMALA(DeerStep):
         step_size_jitter: float = 0.0,
         small_steps: float = 0.0,
         target_accept: float | Auto = "auto",
-        metric: MetricKind | Auto | np.ndarray = "auto",
+        metric: MetricKind | Auto | GivenMetric = "auto",
         jacobian: Rule | Auto = "auto",
         probes: int = 1,
         curvature: float | None = None,

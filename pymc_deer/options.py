@@ -30,6 +30,9 @@ PYMC_ARGUMENTS = ("vars", "model", "rng", "initial_point", "compile_kwargs", "bl
 
 Auto = Literal["auto"]
 
+GivenMetric = np.ndarray | Sequence[float] | Sequence[Sequence[float]]
+"""Variances, (D,), or a covariance, (D, D)."""
+
 
 class CommonArguments(TypedDict, total=False):
     """Arguments that all samplers take; see :class:`~pymc_deer.DeerMALA`."""
@@ -39,7 +42,7 @@ class CommonArguments(TypedDict, total=False):
     step_size_jitter: float
     small_steps: float
     target_accept: float | Auto
-    metric: MetricKind | Auto | np.ndarray
+    metric: MetricKind | Auto | GivenMetric
     jacobian: Rule | Auto
     probes: int
     curvature: float | None
@@ -76,7 +79,7 @@ class Options:
     step_size_jitter: float = 0.0
     small_steps: float = 0.0
     target_accept: float | Auto = "auto"
-    metric: MetricKind | Auto | np.ndarray = "auto"
+    metric: MetricKind | Auto | GivenMetric = "auto"
     jacobian: Rule | Auto = "auto"
     probes: int = 1
     curvature: float | None = None

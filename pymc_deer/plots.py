@@ -13,7 +13,7 @@ from xarray import Dataset, DataTree
 
 from pymc_deer.options import is_integer, listed
 from pymc_deer.profiling.report import Profile
-from pymc_deer.status import BackendError, OptionError, invalid_option
+from pymc_deer.status import OptionError, invalid_option
 from pymc_deer.sweep_trace import SweepTrace
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ def plot_sweeps(
 
     Raises
     ------
-    OptionError, BackendError
-        If an argument is something else, or matplotlib is missing.
+    OptionError
+        If an argument is something else.
     """
     _refuse_other("plot_sweeps", trace)
-    plt = _pyplot()
+    import matplotlib.pyplot as plt
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -123,8 +123,8 @@ def plot_guesses(
 
     Raises
     ------
-    OptionError, BackendError
-        If an argument is something else, or matplotlib is missing.
+    OptionError
+        If an argument is something else.
     """
     _refuse_other("plot_guesses", trace)
     last, size = trace.n_sweeps, trace.exact.shape[1]
@@ -173,8 +173,6 @@ def plot_convergence(idata: DataTree, *, figsize: tuple[float, float] | None = N
     ------
     OptionError
         If nothing was solved in windows, and none was tried.
-    BackendError
-        If matplotlib is missing.
     """
     stats = _statistics("plot_convergence", idata)
     trials = json.loads(stats.attrs.get("deer_trials", "[]"))
@@ -223,8 +221,6 @@ def plot_tuning(idata: DataTree, *, figsize: tuple[float, float] | None = None) 
     ------
     OptionError
         If warm-up was not kept.
-    BackendError
-        If matplotlib is missing.
     """
     stats = _statistics("plot_tuning", idata)
     stats = stats.sel(draw=stats["draw"] < 0)
@@ -269,12 +265,13 @@ def plot_profile(profile: Profile, *, figsize: tuple[float, float] | None = None
 
     Raises
     ------
-    OptionError, BackendError
-        If `profile` is something else, or matplotlib is missing.
+    OptionError
+        If `profile` is something else.
     """
     if not isinstance(profile, Profile):
         raise invalid_option("plot_profile", "profile", profile, "what pymc_deer.profile returns")
-    plt = _pyplot()
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(1, 2, figsize=figsize or (_WIDTH, 3.4), layout="constrained")
     labels = {
         "gradient_us": "µs per gradient",
@@ -378,7 +375,8 @@ def _panels(
     n: int, figsize: tuple[float, float], *, sharex: bool = True, sharey: bool = False
 ) -> "tuple[Figure, list[Axes]]":
     """Panels below each other."""
-    plt = _pyplot()
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(
         n, 1, figsize=figsize, sharex=sharex, sharey=sharey, squeeze=False, layout="constrained"
     )
@@ -390,11 +388,3 @@ def _panels(
 def _refuse_other(caller: str, trace: object) -> None:
     if not isinstance(trace, SweepTrace):
         raise invalid_option(caller, "trace", trace, "what pymc_deer.trace_sweeps returns")
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise BackendError("pymc_deer.plots needs matplotlib: pip install matplotlib") from error
-    return plt

@@ -14,8 +14,9 @@ from pymc_deer.lockstep import in_lockstep
 from pymc_deer.metric import identity_metric
 from pymc_deer.status import StartError
 
-_RETRIES = 10
-"""Jittered points to try, as many as PyMC tries for NUTS; and then what they are around."""
+_RETRIES = 100
+"""Jittered points to try, as many as Stan tries, and then what they are around. All chains have to
+start: of PyMC's ten, a chain misses all where one point of twenty is in order."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ each array's own metadata, are told of the draws when the run has ended, or noth
 The format is Zarr's version 2, which versions 2 and 3 of the package read and write.
 """
 
-import importlib.util
 import json
 import os
 import re
@@ -48,10 +47,13 @@ _TORN = re.compile(r"3\.(0\.|1\.[012]\b)")
 
 
 def _require_zarr() -> None:
-    if importlib.util.find_spec("zarr") is None:
+    try:
+        import zarr  # noqa: F401
+    except ImportError as error:
+        # Installed versions may not import beside others' numcodecs.
         raise BackendError(
             f"sample(store=...), sample(resume=...) and open_store need zarr: {_INSTALL}"
-        )
+        ) from error
 
 
 def require_zarr_to_write() -> None:

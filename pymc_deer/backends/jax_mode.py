@@ -16,6 +16,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Prod, Sum
 from pytensor.tensor.signal.conv import AbstractConvolveNd
 
+from pymc_deer.graphs.canonical import without_distributor
 from pymc_deer.graphs.filled_arrays import with_wide_lengths
 from pymc_deer.graphs.log_products import sigmoid_by_exponential, softplus_by_products
 from pymc_deer.graphs.short_axes import shuffled_once
@@ -73,7 +74,7 @@ def convolved_in_one_mode(fgraph: Any, node: Any) -> list[Any] | None:
 _PREPARED, _MERGED, _BEHIND_ALL = 1001.0, 1002.0, 1003.0
 """Positions behind the one before: of what kernels are made of, and of the kernels."""
 
-JAX_MODE = with_wide_lengths(get_mode("JAX")).register(
+JAX_MODE = without_distributor(with_wide_lengths(get_mode("JAX"))).register(
     (dfs_rewriter(convolved_in_one_mode), _BEHIND_STABILIZATION),
     (dfs_rewriter(cast_accumulated), _LAST),
 )

@@ -9,8 +9,8 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError, pushforward
 from pytensor.graph.replace import graph_replace
-from pytensor.graph.rewriting.utils import rewrite_graph
 
+from pymc_deer.graphs.canonical import canonical
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
@@ -55,7 +55,7 @@ def automatic_hvp(x: Tensor, dlogp: Tensor) -> HvpFunction:
             inner = pt.sum(dlogp * v)
             product = pytensor.grad(inner, x, disconnected_inputs="ignore")
         # The forward form leaves zero cotangents behind, which these rewrites remove.
-        product = rewrite_graph(product, include=("canonicalize", "stabilize"), clone=False)
+        product = canonical(product, "stabilize")
         return v, product
 
     def hvp(at: Tensor, direction: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from pytensor.scalar.math import Sigmoid, Softplus
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import All
 
+from pymc_deer.graphs.canonical import canonical
 from pymc_deer.typing import Tensor
 
 _HOLDING = ((ps.GE, 0.0, Sigmoid), (ps.LE, 1.0, Sigmoid), (ps.GE, 0.0, ps.Exp))
@@ -37,7 +38,7 @@ def evaluated_once(logp: Tensor) -> Tensor:
     """
     logp = rewrite_graph(logp, include=(), custom_rewrite=_EVALUATED_ONCE)
     # What a check that holds leaves behind goes.
-    return rewrite_graph(logp, include=("canonicalize",))
+    return canonical(logp)
 
 
 @node_rewriter([All])

@@ -14,7 +14,6 @@ from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import HasInnerGraph
-from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.scan.op import Scan
 from pytensor.tensor import basic, blockwise, elemwise, extra_ops, linalg, subtensor
 from pytensor.tensor.blas import BatchedDot
@@ -25,6 +24,7 @@ from pytensor.tensor.type import TensorType
 from threadpoolctl import ThreadpoolController
 
 from pymc_deer.density import Density
+from pymc_deer.graphs.canonical import canonical
 from pymc_deer.options import BackendName
 from pymc_deer.typing import Tensor
 
@@ -61,8 +61,9 @@ _FREE = (
 )
 """Views, shapes and single numbers."""
 
-_REWRITES = ("canonicalize", "stabilize", "specialize")
-"""What every backend does to a graph, short of fusing its nodes and of calling BLAS by name."""
+_REWRITES = ("stabilize", "specialize")
+"""What every backend does to a canonical graph, short of fusing its nodes and of calling BLAS by
+name."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +191,7 @@ def _blas() -> str:
 def _graph_of(outputs: Sequence[Tensor]) -> Any:
     """The graph that every backend makes of `outputs`, before each goes its own way."""
     # What needs a C compiler is PyTensor's own backend's, and asks for its BLAS.
-    rewritten: Any = rewrite_graph(
-        list(outputs), include=_REWRITES, exclude=("cxx_only",), clone=True
-    )
+    rewritten = canonical(list(outputs), *_REWRITES, but=("cxx_only",), clone=True)
     return FunctionGraph(outputs=rewritten, clone=False)
 
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pymc.model import Model
@@ -35,7 +35,7 @@ def profile(
     model: Model | None = None,
     *,
     windows: Sequence[int] = (1, 16, 64, 256),
-    backends: Sequence[BackendName] | None = None,
+    backends: Sequence[Literal["numba", "jax"]] | None = None,
 ) -> Profile:
     """What runs where, what it costs, and whether a GPU or a window pays.
 

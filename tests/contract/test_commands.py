@@ -24,7 +24,7 @@ _BLOCK = re.compile(r"^```(?:bash|shell)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`((?:uv|pip|python)\s[^`]*)`")
 
-INSTALL = "pip install . matplotlib"
+INSTALL = "pip install ."
 """What README and Get started begin with."""
 
 EXAMPLE = "pip install uv && uv run python -m pymc_deer"

@@ -338,11 +338,6 @@ def by_two_steps() -> DataTree:
 TWO_STEPS: dict[str, Any] = {"x": pymc_deer.DeerMALA, "y": DeerHMC}
 
 
-def without_matplotlib(_: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
-    patch.setitem(sys.modules, "matplotlib.pyplot", None)
-    return plots.plot_sweeps(small_trace())
-
-
 def with_place(fill: Callable[[Path], object], **arguments: Any) -> Trigger:
     """The mistake is what is at the path given to pymc_deer.sample as `store` or `resume`."""
     [(name, file), *others] = arguments.items()
@@ -379,10 +374,14 @@ def not_to_be_written(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> obj
 
 
 def not_to_be_locked(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
-    def refused(path: Path, *_: object) -> None:
-        raise OSError(30, "Read-only file system", str(path))
+    opened = Path.open
 
     def patched(folder: Path) -> None:
+        def refused(path: Path, *arguments: Any, **named: Any) -> Any:
+            if path.is_relative_to(folder):
+                raise OSError(30, "Read-only file system", str(path))
+            return opened(path, *arguments, **named)
+
         checkpoint_of(b"")(folder)
         patch.setattr(Path, "open", refused)
 
@@ -439,7 +438,7 @@ def in_float32_from_here(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> 
 
 def without_zarr(use: Trigger) -> Trigger:
     def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
-        hide_package(patch, "zarr")
+        patch.setitem(sys.modules, "zarr", None)
         return use(sampler, patch)
 
     return trigger
@@ -893,7 +892,6 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         plots.plot_convergence, in_single_steps
     ),
     "`plot_tuning` of draws without warm-up": drawn(plots.plot_tuning, in_single_steps),
-    "matplotlib missing": without_matplotlib,
     "`sample` with an unknown `progressbar`": tuple(
         together(progressbar=value) for value in ("bars", None, 1)
     ),

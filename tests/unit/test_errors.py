@@ -91,6 +91,18 @@ def test_jitter_avoids_a_bad_start() -> None:
         assert abs(point["x"]) >= 0.5
 
 
+def test_jitter_finds_a_start_where_few_points_are_one() -> None:
+    """One of 25, as of censored survival times that overflow elsewhere."""
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Potential("narrow", pt.switch(x < 0.92, -np.inf, 0.0))
+        step = DeerMALA(backend="jax", window=1)
+    for seed in range(5):
+        step.setup_chain(np.random.default_rng(seed), 0, 5)
+        point, _ = step.step(model.initial_point())
+        assert point["x"] >= 0.92
+
+
 def test_empty_compile_kwargs_are_accepted() -> None:
     with one_variable():
         assert DeerMALA(backend="jax", window=1, compile_kwargs={}).backend == "jax"
