@@ -117,7 +117,8 @@ class Tables(NamedTuple):
         """Sums of the rows (N, ...) of each group, (G, ...)."""
         sums = [_added_up(rows, table) for table in self.rows]
         joined: Any = pt.join(0, *sums)
-        return joined if len(sums) == 1 else joined[_unsigned(self.order)]
+        # With a sign: PyTensor takes a constant vector without one that descends for a slice of it.
+        return joined if len(sums) == 1 else joined[pt.constant(self.order, dtype="int64")]
 
 
 def _sizes(counts: np.ndarray, width: int) -> list[int]:

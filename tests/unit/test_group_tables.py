@@ -11,6 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
+from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 
@@ -153,6 +154,23 @@ def test_tables_are_those_that_take_the_least_time(monkeypatch: pytest.MonkeyPat
     chosen = [table.shape[1] for table in tables.rows]
     assert time(chosen) == min(map(time, ways))
     assert len({time(way) for way in ways}) > 2
+
+
+def test_tables_in_the_other_order_than_their_groups(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """PyTensor reports mistakes of its rewrites to the standard error stream, and goes on."""
+    monkeypatch.setattr("pymc_deer.ops.group_tables._MANY", 0)
+    monkeypatch.setattr("pymc_deer.ops.group_tables._ANOTHER", 1)
+    index = np.array([0, 0, 0, 1])
+    tables = Tables.of(index, (2,))
+    assert tables is not None
+    assert tables.order.tolist() == [1, 0]
+    rows = pt.dvector("rows", shape=(4,))
+    sums: Any = pytensor.function([rows], tables.added_up(rows), mode=Mode("py", "fast_run"))
+    assert sums(np.arange(4.0)).tolist() == [3.0, 3.0]
+    assert sums(2.0 ** np.arange(4)).tolist() == [7.0, 8.0]
+    assert not capfd.readouterr().err
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16"])
