@@ -272,7 +272,6 @@ TRACTABLE: dict[str, Callable[[], pm.Model]] = {
     "student_t_regression": student_t_regression,
     "negative_binomial_regression": negative_binomial_regression,
     "ordered_logistic": ordered_logistic,
-    "hsgp_regression": hsgp_regression,
     "item_response": item_response,
     "dirichlet_multinomial": dirichlet_multinomial,
     "marginal_mixture": marginal_mixture,
@@ -281,6 +280,7 @@ TRACTABLE: dict[str, Callable[[], pm.Model]] = {
 
 HARD: dict[str, Callable[[], pm.Model]] = {
     "horseshoe": examples.horseshoe,
+    "hsgp_regression": hsgp_regression,
     "stochastic_volatility": stochastic_volatility,
     "latent_gp": latent_gp,
     "funnel": funnel,
