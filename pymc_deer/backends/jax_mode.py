@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import (
     EquilibriumGraphRewriter,
@@ -20,6 +19,7 @@ from pymc_deer.graphs.canonical import without_distributor
 from pymc_deer.graphs.filled_arrays import with_wide_lengths
 from pymc_deer.graphs.log_products import sigmoid_by_exponential, softplus_by_products
 from pymc_deer.graphs.short_axes import shuffled_once
+from pymc_deer.modes import OwnMode
 from pymc_deer.ops.row_blocks import as_it_is_read, computed_as_it_is_read, in_row_blocks
 from pymc_deer.ops.window_scan import window_scan_in_kernel
 
@@ -74,7 +74,7 @@ def convolved_in_one_mode(fgraph: Any, node: Any) -> list[Any] | None:
 _PREPARED, _MERGED, _BEHIND_ALL = 1001.0, 1002.0, 1003.0
 """Positions behind the one before: of what kernels are made of, and of the kernels."""
 
-JAX_MODE = without_distributor(with_wide_lengths(get_mode("JAX"))).register(
+JAX_MODE = without_distributor(with_wide_lengths(OwnMode.of("JAX"))).register(
     (dfs_rewriter(convolved_in_one_mode), _BEHIND_STABILIZATION),
     (dfs_rewriter(cast_accumulated), _LAST),
 )

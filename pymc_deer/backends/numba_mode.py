@@ -4,7 +4,6 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor import config
-from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.rewriting.basic import dfs_rewriter, in2out, node_rewriter
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.scalar.basic import Composite
@@ -27,6 +26,7 @@ from pymc_deer.graphs.short_axes import (
     short_axis_first,
     shuffled_once,
 )
+from pymc_deer.modes import OwnMode
 from pymc_deer.ops.groups import looked_up, summed_by_group
 from pymc_deer.ops.inline_numba import function_of_graph
 from pymc_deer.ops.inlined_composite import InlinedComposite
@@ -179,7 +179,7 @@ _IN_PLACE_OF_PYTENSORS = (
 )
 
 # PyMC's rewrite reaches the parameter checks inside of loops too, which would raise in a run.
-_WITHOUT_CHECKS = without_distributor(with_wide_lengths(get_mode("NUMBA"))).including(
+_WITHOUT_CHECKS = without_distributor(with_wide_lengths(OwnMode.of("NUMBA"))).including(
     "local_check_parameter_to_ninf_switch"
 )
 
@@ -211,4 +211,4 @@ class LoopLinker(NumbaLinker):
         return fn_and_cache
 
 
-LOOP_MODE = Mode(LoopLinker(), NUMBA_MODE.provided_optimizer)
+LOOP_MODE = OwnMode(LoopLinker(), NUMBA_MODE.provided_optimizer)

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytensor
 from pymc.model import Model
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
 from pymc_deer.graphs.named_axes import array_like
+from pymc_deer.modes import OwnMode
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
-_AS_WRITTEN = Mode(linker="py", optimizer="merge")
+_AS_WRITTEN = OwnMode(linker="py", optimizer="merge")
 
 
 def refuse_shapes(model: Model) -> None:

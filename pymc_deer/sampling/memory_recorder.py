@@ -151,7 +151,7 @@ def _traces(values: Values, n_draws: int) -> list[StretchTrace]:
         StretchTrace(
             model=values.model,
             vars=values.variables,
-            fn=values.of_one_point,
+            fn=values.at_point,
             test_point=values.initial_point,
         )
         for _ in range(values.n_chains)

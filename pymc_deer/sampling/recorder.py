@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from pymc_deer.chains.stretch import SolvedStretch
 from pymc_deer.density import Density
 from pymc_deer.graphs.checks import parameters_checked
 from pymc_deer.graphs.constants import folded
-from pymc_deer.graphs.each_row import MODE, at_each_row, bytes_of_largest
+from pymc_deer.graphs.each_row import at_each_row, bytes_of_largest
 from pymc_deer.graphs.named_axes import named_as, without_names
 from pymc_deer.graphs.python_ops import calls_python
 from pymc_deer.stats import STATS
@@ -67,7 +67,8 @@ class Values:
         single, x_of_one = _of_one_state(model, density, self.variables)
         _refuse_random(self.names, single)
         self.calls_python = calls_python(single)
-        x = layout.ravel(self.initial_point, density.dtype)
+        self._ravel = partial(layout.ravel, dtype=density.dtype)
+        x = self._ravel(self.initial_point)
         self._at = at_each_row(dict(zip(self.names, single, strict=True)), x_of_one, x)
         of_one = self._at(x[None])
         self.shapes = {name: list(v.shape[1:]) for name, v in zip(self.names, of_one, strict=True)}
@@ -86,16 +87,9 @@ class Values:
         """Whether PyMC's convergence checks find something to look at: they fail if not."""
         return any(rv.name in self.names for rv in self.model.free_RVs)
 
-    @cached_property
-    def of_one_point(self) -> Callable[..., Any]:
-        """The values of the model's value variables, compiled, as PyMC's traces want it."""
-        return self.model.compile_fn(
-            self.variables,
-            inputs=self.model.value_vars,
-            point_fn=False,
-            on_unused_input="ignore",
-            mode=MODE,
-        )
+    def at_point(self, **point: np.ndarray) -> list[np.ndarray]:
+        """Values at one point, given by the names of the value variables, as PyMC's traces ask."""
+        return [column[0] for column in self._at(self._ravel(point)[None])]
 
     def at(self, draws: np.ndarray, first: int) -> dict[str, np.ndarray]:
         """Values by name, (C, n, ...), at the states `draws`, (C, n, D), from draw `first` on."""
