@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import xarray as xr
@@ -25,7 +26,7 @@ from xarray.conventions import decode_cf_variable, encode_cf_variable
 from xarray.core import indexing
 
 from pymc_deer.status import BackendError, ModelError, invalid_option
-from pymc_deer.stored_rows import StoredRows
+from pymc_deer.stored_rows import ATTRIBUTES, RUN, StoredRows, StoredRun
 
 _METADATA = ".zmetadata"
 """Zarr's file with the metadata of all arrays, which xarray reads first: as it is replaced as a
@@ -93,7 +94,8 @@ def open_store(path: str | PathLike[str]) -> DataTree:
     Raises
     ------
     OptionError
-        If there is no store of draws, and when draws are read whose file is not there any more.
+        If there is no store of draws, and when draws are read whose file is not there any more, or
+        is another run's.
     BackendError
         If Zarr is missing.
 
@@ -128,13 +130,13 @@ def _committed(path: Path) -> tuple[Any, dict[str, dict[str, StoredRows]]]:
     kwargs: dict[str, Any] = {} if _is_zarr_2() else {"zarr_format": 2}
     # Of the file that is replaced as a whole: all arrays are of one length.
     root = zarr.open_consolidated(os.fspath(path), mode="r", **kwargs)
-    arrays: dict[str, dict[str, StoredRows]] = {}
+    run, arrays = StoredRun.at(path), dict[str, dict[str, StoredRows]]()
     for key in json.loads((path / _METADATA).read_text())["metadata"]:
         match key.split("/"):
             case [group, ".zgroup"]:
                 arrays.setdefault(group, {})
             case [group, name, ".zarray"]:
-                rows = StoredRows(root[f"{group}/{name}"], path / group / name)
+                rows = StoredRows(root[f"{group}/{name}"], path / group / name, run)
                 arrays.setdefault(group, {})[name] = rows
     return root, arrays
 
@@ -154,7 +156,7 @@ class DrawStore:
         self.path, self.sizes = path, dict(sizes)
         for rows in (rows for made in _committed(path)[1].values() for rows in made.values()):
             rows.refuse_lost()
-        self._metadata = json.loads((path / _METADATA).read_text())
+        self._metadata, self._run = json.loads((path / _METADATA).read_text()), StoredRun.at(path)
         committed = {group: self._entries[f"{group}/draw/.zarray"]["shape"][0] for group in sizes}
         # Arrays keep the length that they are opened with: rows are written beyond what is told.
         _set_lengths(self._entries, sizes)
@@ -199,15 +201,16 @@ class DrawStore:
         }
         with _writing_all_chunks():
             root = _open(path, "a")
+            root.attrs[RUN] = uuid4().hex
             for group, variables in plain.items():
                 made = root.create_group(group)
                 made.attrs.update(_json(groups[group].attrs))
                 for name, variable in variables.items():
                     _create_array(made, name, variable, sizes.get(group, 0), rows_per_chunk)
         # In the template's order, which readers keep.
-        keys = [".zgroup"]
+        keys = [".zgroup", ATTRIBUTES]
         for group, variables in plain.items():
-            keys += [f"{group}/.zgroup", f"{group}/.zattrs"]
+            keys += [f"{group}/.zgroup", f"{group}/{ATTRIBUTES}"]
             keys += [
                 f"{group}/{name}/{kind}" for name in variables for kind in (".zarray", ".zattrs")
             ]
@@ -230,7 +233,13 @@ class DrawStore:
         ----------
         columns
             Rows of the group's variables, (C, n, ...), and perhaps of others.
+
+        Raises
+        ------
+        OptionError
+            If the store is not there any more, or another run's.
         """
+        self._run.refuse_other()
         for name, array in self._arrays[group].items():
             array[:, first : first + columns[name].shape[1]] = columns[name]
 

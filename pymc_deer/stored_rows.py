@@ -1,6 +1,8 @@
 """Arrays of a store, of which the parts are read that are used."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,51 @@ _CHUNKS = 4
 """Chunks that are read at a time where not all of their rows are wanted."""
 
 
+ATTRIBUTES = ".zattrs"
+"""Zarr's file with the attributes of a group."""
+
+RUN = "run"
+"""Attribute of a store: what its run is known by, and no other."""
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """The run that a directory belongs to: it may be deleted, and given to another one.
+
+    Attributes
+    ----------
+    place
+        The directory.
+    name
+        What the run is known by; None for a store that does not say.
+    """
+
+    place: Path
+    name: str | None
+
+    @classmethod
+    def at(cls, place: Path) -> "StoredRun":
+        """The run that the directory belongs to now."""
+        file = place / ATTRIBUTES
+        return cls(place, json.loads(file.read_text()).get(RUN) if file.exists() else None)
+
+    def refuse_other(self) -> None:
+        """Refuse to go on with what belongs to another run, or is not there any more.
+
+        Raises
+        ------
+        OptionError
+            Naming the directory.
+        """
+        if StoredRun.at(self.place) != self:
+            is_there = self.place.exists()
+            what = "belongs to another run now" if is_there else "is not there any more"
+            raise OptionError(
+                f"{self.place} {what}: the draws of this one are lost but for those in memory. "
+                "Give each run a store of its own, and keep it while its draws are used."
+            )
+
+
 class StoredRows(BackendArray):
     """A Zarr array for xarray.
 
@@ -24,10 +71,12 @@ class StoredRows(BackendArray):
         As Zarr opens it, each of its chunks a file that has been written.
     place
         The directory of these files.
+    run
+        Whose they are.
     """
 
-    def __init__(self, array: Any, place: Path) -> None:
-        self.array, self.place = array, place
+    def __init__(self, array: Any, place: Path, run: StoredRun) -> None:
+        self.array, self.place, self.run = array, place, run
         self.shape, self.dtype = array.shape, array.dtype
 
     def __getitem__(self, key: Any) -> Any:
@@ -42,8 +91,9 @@ class StoredRows(BackendArray):
         Raises
         ------
         OptionError
-            Naming the first file that is missing.
+            Naming the first file that is missing, or the store if it is another run's.
         """
+        self.run.refuse_other()
         parts = key or [slice(None)] * len(self.shape)
         touched = [
             np.unique(np.atleast_1d(np.arange(size)[part]) // chunk).tolist()

@@ -410,9 +410,14 @@ def held(folder: Path) -> object:
 def stored(kernel: str) -> tempfile.TemporaryDirectory[str]:
     """A run of one draw, in a directory that goes with the process."""
     folder = tempfile.TemporaryDirectory()
-    options: dict[str, Any] = {"kernel": kernel, "backend": "jax", "window": 1, "quiet": True}
-    pymc_deer.sample(1, tune=0, chains=1, model=one_variable(), store=folder.name, **options)
+    store(kernel, folder.name)
     return folder
+
+
+def store(kernel: str, path: str | Path) -> None:
+    """A run of one draw, there."""
+    options: dict[str, Any] = {"kernel": kernel, "backend": "jax", "window": 1, "quiet": True}
+    pymc_deer.sample(1, tune=0, chains=1, model=one_variable(), store=path, **options)
 
 
 def kernel_of(sampler: type[DeerStep]) -> str:
@@ -482,6 +487,21 @@ def without_a_file(of: Callable[[Path], object]) -> Trigger:
             path = Path(shutil.copytree(stored(kernel).name, Path(folder) / "run"))
             (path / "posterior" / "x" / "0.0").unlink()
             return of(path)
+
+    return trigger
+
+
+def with_another_run(read: Callable[[DataTree], object]) -> Trigger:
+    """The mistake is that the directory of a store has been given to another run."""
+
+    def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+        with tempfile.TemporaryDirectory() as folder:
+            path, kernel = Path(folder) / "run", kernel_of(sampler)
+            shutil.copytree(stored(kernel).name, path)
+            of_first = open_store(path)
+            shutil.rmtree(path)
+            store(kernel, path)
+            return read(of_first)
 
     return trigger
 
@@ -994,6 +1014,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "go on": (
         without_a_file(lambda path: open_store(path)["posterior"]["x"].values),
         without_a_file(lambda path: pymc_deer.sample(resume=path, model=one_variable())),
+    ),
+    "a store that is not there any more, or is another run's, when draws are read or written": (
+        with_another_run(lambda idata: idata["posterior"]["x"].values)
     ),
     "`sample(resume=...)` with the model in another precision": in_float32_from_here,
     "`sample(resume=...)` with another model": (

@@ -554,6 +554,49 @@ def test_draws_whose_file_is_lost_are_not_made_up(tmp_path: Path, monkeypatch: A
 
 
 @pytest.mark.usefixtures("steps")
+def test_draws_of_another_run_are_not_taken_for_those_of_one_that_is_lost(tmp_path: Path) -> None:
+    """Its directory has been given to the other."""
+    place = tmp_path / "run"
+    first = run(store=place)["posterior"]["mu"]
+    shutil.rmtree(place)
+    with pytest.raises(OptionError, match="run is not there any more: the draws"):
+        _ = first.values
+    second = run(store=place, random_seed=SEED + 1)["posterior"]["mu"]
+    for read in (lambda: first.values, lambda: first[:, 1::3].values, lambda: first[0, 0].values):
+        with pytest.raises(OptionError, match="run belongs to another run now"):
+            read()
+    assert_array_equal(second, run(random_seed=SEED + 1)["posterior"]["mu"])
+    # Whoever has moved a run is asked for its new place, and it goes on there.
+    place.rename(tmp_path / "moved")
+    assert_same(resumed(tmp_path / "moved"), run(random_seed=SEED + 1))
+
+
+@pytest.mark.usefixtures("steps", "many_commits")
+@pytest.mark.parametrize(
+    ("other", "told"), [(False, "is not there any more"), (True, "belongs to another run now")]
+)
+def test_a_run_whose_place_is_gone_says_so(
+    other: bool, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, commit, n_commits = tmp_path / "run", DrawStore.commit, []
+
+    def lost(store: DrawStore, *args: Any) -> None:
+        commit(store, *args)
+        n_commits.append(1)
+        if len(n_commits) == 3:
+            shutil.rmtree(place)
+            if other:
+                run(store=place)
+
+    monkeypatch.setattr(DrawStore, "commit", lost)
+    with pytest.raises(OptionError, match=f"run {told}"):
+        run(store=place)
+    assert place.exists() == other
+    if other:
+        assert_same(open_store(place), run())
+
+
+@pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("kind", ["step by step", "windows"])
 def test_where_stretches_end_leaves_no_trace(kind: str, monkeypatch: Any) -> None:
     """The clock decides it, so a run that is repeated ends them elsewhere."""

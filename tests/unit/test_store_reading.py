@@ -21,7 +21,7 @@ from pymc_deer import stored_rows
 from pymc_deer.sampling.store_recorder import RunPlace
 from pymc_deer.status import OptionError
 from pymc_deer.store import DrawStore, replace_file
-from pymc_deer.stored_rows import StoredRows
+from pymc_deer.stored_rows import StoredRows, StoredRun
 
 CHUNK = 10
 VALUES = np.arange(4 * 205 * 3).reshape(4, 205, 3)
@@ -60,7 +60,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def lazily(array: Stored, place: Path) -> Variable:
-    rows = indexing.LazilyIndexedArray(StoredRows(array, place))
+    rows = indexing.LazilyIndexedArray(StoredRows(array, place, StoredRun.at(place)))
     return Variable(("chain", "draw", "i"), rows)
 
 
@@ -80,7 +80,7 @@ def test_some_rows_are_read_by_a_few_chunks(
 
 
 def test_a_number_is_read(place: Path) -> None:
-    number = StoredRows(Number(), place)
+    number = StoredRows(Number(), place, StoredRun.at(place))
     assert Variable((), indexing.LazilyIndexedArray(number)).values == 3.0
 
 
