@@ -82,7 +82,7 @@ class RunPlace:
         Raises
         ------
         OptionError
-            If there is none, or another process is at work on it.
+            If there is none, or another run is at work on it.
         """
         Checkpoint.refuse_none(path)
         where = f"sample(resume={str(path)!r})"
@@ -267,6 +267,7 @@ def _locked(path: Path, where: str) -> BinaryIO:
         except BlockingIOError as error:
             file.close()
             raise OptionError(
-                f"{where}: another process is at work on it. Wait until it has ended."
+                f"{where}: another run is at work on it, here or in another process. Wait until it "
+                "has ended."
             ) from error
     return file
