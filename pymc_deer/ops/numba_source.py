@@ -10,6 +10,8 @@ from pytensor import config
 from pytensor.link.numba.cache import NUMBA_CACHE_PATH, compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
 
+from pymc_deer.ops.self_contained import SelfContained
+
 
 def _version_of_code() -> int:
     """Of all that Numba compiles of this folder: another number wherever anything in it differs."""
@@ -63,7 +65,8 @@ def compiled_under(
     env = {"__name__": __name__, "np": np, **names}
     function = compile_numba_function_src(source, name, env, cache_key=key)
     # Whether code holds Python's lock is part of what is compiled.
-    return numba_njit(function, final_function=True, cache=key is not None, nogil=True, **options)
+    options = {"nogil": True, "pipeline_class": SelfContained, **options}
+    return numba_njit(function, final_function=True, cache=key is not None, **options)
 
 
 def from_source(
