@@ -51,7 +51,6 @@ class Solver(ABC):
     compiled.
     """
 
-    name: str
     trial_rules: tuple[Rule, ...] = ("secant", "stochastic")
     """Rules that ``jacobian="auto"`` chooses from."""
     pace_kind: type[Pace] = Pace
@@ -60,12 +59,16 @@ class Solver(ABC):
     """Normals from which Numba draws them: the same numbers on every backend."""
     sweeps_whole_windows: bool
     """Whether a sweep evaluates as many states as a window has, however few are left."""
-    fills_all, overlaps = True, False
-    """Whether what is not asked for is given back too, since it lies in the host's memory; and
-    whether what a call in windows has found is fetched while the next call runs."""
-    n_chains, n_together, n_in_turn = 1, 1, 1
-    """Chains of the run; those that are one batch, where the backend makes one of them: programs
-    are for as many, and of fewer the first one takes the places left; and those of one call."""
+    fills_all = True
+    """Whether what is not asked for is given back too, since it lies in the host's memory."""
+    overlaps = False
+    """Whether what a call in windows has found is fetched while the next call runs."""
+    n_chains = 1
+    """Chains of the run."""
+    n_together = 1
+    """Chains of a batch: programs are for as many, and of fewer the first takes the places left."""
+    n_in_turn = 1
+    """Chains of one call, where they are no batch."""
     _stopped: Event | None = None
     _cores: int | None = None
 

@@ -51,7 +51,6 @@ class JaxSolver(JaxPrograms):
         hang there rather than fail.
     """
 
-    name = "jax"
     # They take NumPy a tenth of a second, as long as Numba takes to start for them alone.
     many_normals = 2**24
     sweeps_whole_windows = True

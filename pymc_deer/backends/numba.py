@@ -123,7 +123,6 @@ _DRAW_PROBES = (
 class NumbaSolver(Solver):
     """Chains on the CPU, compiled by Numba; compiled code is cached on disk by PyTensor."""
 
-    name = "numba"
     # Another rule would take Numba half a minute to compile, more than it is likely to save.
     trial_rules = ("secant",)
     # To load the loop from disk takes as long as NumPy takes for these.
