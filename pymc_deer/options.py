@@ -1,6 +1,6 @@
 """The sampler's options: one frozen, validated object. Every wrong one is reported here."""
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self, TypedDict, get_args
@@ -177,9 +177,9 @@ class Options:
         except np.linalg.LinAlgError as error:
             raise self._invalid("metric", "a symmetric positive definite covariance") from error
 
-    def _one_of(self, name: str, accepted: Sized, more: str = "") -> None:
+    def _one_of(self, name: str, accepted: tuple[str, ...], more: str = "") -> None:
         value = getattr(self, name)
-        if not isinstance(value, str) or value not in accepted:  # type: ignore[operator]
+        if not isinstance(value, str) or value not in accepted:
             raise self._invalid(name, f"one of {accepted}{more}")
 
     def _number(self, name: str, expected: str, accepts: Callable[[Any], bool]) -> None:
