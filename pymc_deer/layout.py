@@ -5,6 +5,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise, starmap
+from math import prod
 
 import numpy as np
 from pymc.logprob.transforms import CircularTransform
@@ -45,19 +47,25 @@ class Layout:
         )
 
     @cached_property
-    def offsets(self) -> tuple[int, ...]:
-        return tuple(np.cumsum([0, *(int(np.prod(s)) for s in self.shapes)]).tolist())
+    def sizes(self) -> list[int]:
+        """Numbers that each of them has."""
+        return [prod(shape) for shape in self.shapes]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """D, the dimension of the raveled vector."""
-        return self.offsets[-1]
+        return sum(self.sizes)
 
     @cached_property
     def columns_of_angles(self) -> np.ndarray:
         """Where the angles lie in the raveled vector, shape (A,)."""
-        ends = zip(self.angles, self.offsets[:-1], self.offsets[1:], strict=True)
-        return np.array([i for angle, a, b in ends if angle for i in range(a, b)], dtype=int)
+        return np.flatnonzero(np.repeat(self.angles, self.sizes))
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, slice, tuple[int, ...], str]]:
+        """Of each its name, where it lies in the raveled vector, shape and dtype."""
+        places = starmap(slice, pairwise(accumulate(self.sizes, initial=0)))
+        return list(zip(self.names, places, self.shapes, self.dtypes, strict=True))
 
     def ravel(self, point: Point, dtype: str) -> np.ndarray:
         """Raveled copy, shape (D,), of the point's values."""
@@ -68,18 +76,11 @@ class Layout:
 
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Values by name, each in its own shape and dtype: views of x where x is of that dtype."""
-        ends = self.offsets[1:]
-        columns = (self.names, self.shapes, self.dtypes, self.offsets[:-1], ends)
-        return {
-            n: x[a:b].reshape(s).astype(t, copy=False)
-            for n, s, t, a, b in zip(*columns, strict=True)
-        }
+        return {n: x[at].reshape(s).astype(t, copy=False) for n, at, s, t in self._parts}
 
     def unravel_symbolic(self, x: Tensor) -> dict[str, Tensor]:
         """The same of a symbolic x, shape (D,)."""
-        ends = self.offsets[1:]
-        columns = (self.names, self.shapes, self.dtypes, self.offsets[:-1], ends)
-        return {n: x[a:b].reshape(s).astype(t) for n, s, t, a, b in zip(*columns, strict=True)}
+        return {n: x[at].reshape(s).astype(t) for n, at, s, t in self._parts}
 
 
 def changed_shape(name: str, old: tuple[int, ...], new: tuple[int, ...]) -> ModelError:

@@ -99,15 +99,8 @@ def _trials(
     layout = density.layout
     _refuse_shapes(model, layout, point)
     x = layout.ravel(point, "float64")
-    free = np.concatenate(
-        [
-            np.full(
-                int(np.prod(shape)),
-                name not in kept and np.array_equal(point[name], default[name]),
-            )
-            for name, shape in zip(layout.names, layout.shapes, strict=True)
-        ]
-    )
+    stands = [n not in kept and np.array_equal(point[n], default[n]) for n in layout.names]
+    free = np.repeat(stands, layout.sizes)
     candidate = x
     for i in range(_RETRIES + 1 if free.any() else 1):
         # Where nothing around the model's own start will do, that may.
