@@ -293,10 +293,10 @@ def _replace(path: Path, content: Any) -> None:
 def _open(path: Path, mode: str) -> Any:
     import zarr
 
-    if _is_zarr_2():
-        return zarr.open_group(str(path), mode=mode)  # pyright: ignore[reportArgumentType]
-    kwargs: dict[str, Any] = {"zarr_format": 2, "use_consolidated": False}
-    return zarr.open_group(str(path), mode=mode, **kwargs)  # pyright: ignore[reportArgumentType]
+    kwargs: dict[str, Any] = {"mode": mode}
+    if not _is_zarr_2():
+        kwargs |= {"zarr_format": 2, "use_consolidated": False}
+    return zarr.open_group(str(path), **kwargs)
 
 
 def _writing_all_chunks() -> AbstractContextManager[Any]:
