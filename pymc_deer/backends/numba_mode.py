@@ -30,7 +30,7 @@ from pymc_deer.modes import OwnMode
 from pymc_deer.ops.groups import looked_up, summed_by_group
 from pymc_deer.ops.inline_numba import function_of_graph
 from pymc_deer.ops.inlined_composite import InlinedComposite
-from pymc_deer.ops.matmul import MatrixProduct
+from pymc_deer.ops.matmul import MatrixProduct, untransposed
 from pymc_deer.ops.scan import running_sum
 from pymc_deer.ops.shuffle import Shuffle
 from pymc_deer.ops.vector_loop import VectorLoop, body_size, partial_reductions
@@ -65,7 +65,7 @@ def fast_compiling_product(fgraph: Any, node: Any) -> list[Any] | None:
     dtypes = {x.type.dtype, y.type.dtype, node.outputs[0].type.dtype}
     if len(dtypes) > 1 or not dtypes <= set(_FLOATS):
         return None
-    (x, transpose_x), (y, transpose_y) = _untransposed(x), _untransposed(y)
+    (x, transpose_x), (y, transpose_y) = untransposed(x), untransposed(y)
     if (_is_vector(y) and _is_strided(x)) or (_is_vector(x) and _is_strided(y)):
         return None
     return [MatrixProduct(transpose_x, transpose_y)(x, y)]
@@ -157,14 +157,6 @@ def keeps_scalar(node: Any) -> bool:
 def _is_vector(matrix: Any) -> bool:
     """Whether to read the other operand takes as long as the product."""
     return 1 in matrix.type.shape
-
-
-def _untransposed(matrix: Any) -> tuple[Any, bool]:
-    """The matrix that this one is the transpose of, if it is one, and whether it is."""
-    owner = matrix.owner
-    if owner is not None and isinstance(owner.op, DimShuffle) and owner.op.is_matrix_transpose:
-        return owner.inputs[0], True
-    return matrix, False
 
 
 def _is_strided(matrix: Any) -> bool:

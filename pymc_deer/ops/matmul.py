@@ -13,6 +13,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_deer.typing import Tensor
 
@@ -57,3 +58,11 @@ class MatrixProduct(Op):
 
     def _shape(self, x: tuple[Any, ...], y: tuple[Any, ...]) -> tuple[Any, Any]:
         return x[1 if self.transpose_x else 0], y[0 if self.transpose_y else 1]
+
+
+def untransposed(matrix: Any) -> tuple[Any, bool]:
+    """What a matrix is the transpose of, or itself if it is none; and whether it is one."""
+    node = matrix.owner
+    if matrix.type.ndim != 2 or node is None or not isinstance(node.op, DimShuffle):
+        return matrix, False
+    return (node.inputs[0], True) if node.op.is_matrix_transpose else (matrix, False)

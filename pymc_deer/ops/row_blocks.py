@@ -28,6 +28,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 
 from pymc_deer.density import Density
+from pymc_deer.ops.matmul import untransposed
 
 STATES = 64
 """States of a block; a window that is no multiple of it is left as it is."""
@@ -210,11 +211,3 @@ def _leaves(made: Sequence[Any]) -> Iterator[Any]:
 def is_number(variable: Any) -> bool:
     """Whether `variable` is a constant of one element, which is written into the kernel."""
     return isinstance(variable, Constant) and set(variable.type.shape) <= {1}
-
-
-def untransposed(matrix: Any) -> tuple[Any, bool]:
-    """What a matrix is the transpose of, and whether it is one."""
-    node = matrix.owner
-    if matrix.type.ndim != 2 or node is None or not isinstance(node.op, DimShuffle):
-        return matrix, False
-    return (node.inputs[0], True) if node.op.is_matrix_transpose else (matrix, False)

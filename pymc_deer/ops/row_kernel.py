@@ -24,6 +24,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Sum
 
 from pymc_deer.graphs.log_products import signed_softplus
+from pymc_deer.ops.matmul import untransposed
 from pymc_deer.ops.pallas_kernels import kernel
 from pymc_deer.ops.row_arithmetic import (
     HALF,
@@ -36,7 +37,7 @@ from pymc_deer.ops.row_arithmetic import (
     sigmoid,
     softplus,
 )
-from pymc_deer.ops.row_blocks import ROWS, STATES, is_number, untransposed
+from pymc_deer.ops.row_blocks import ROWS, STATES, is_number
 
 _PROGRAMS = 512
 """About four for each multiprocessor of a large GPU."""
