@@ -23,7 +23,7 @@ from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import Subtensor
 
-from pymc_deer.graphs.logistic import inputs_of, underlying_constant
+from pymc_deer.graphs.elements import inputs_of, underlying_constant
 from pymc_deer.typing import Tensor
 
 _VIEWS = (DimShuffle, Reshape, JoinDims, SplitDims)

@@ -24,7 +24,7 @@ from pytensor.scalar.math import Sigmoid, Softplus
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 
-from pymc_deer.graphs.logistic import inputs_of, negated
+from pymc_deer.graphs.elements import inputs_of, negated
 from pymc_deer.precision import wide
 from pymc_deer.typing import Tensor
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.scalar.math import Sigmoid, Softplus
@@ -19,6 +18,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import All
 
 from pymc_deer.graphs.canonical import canonical
+from pymc_deer.graphs.elements import inputs_of, negated, underlying_constant
 from pymc_deer.typing import Tensor
 
 _HOLDING = ((ps.GE, 0.0, Sigmoid), (ps.LE, 1.0, Sigmoid), (ps.GE, 0.0, ps.Exp))
@@ -75,29 +75,6 @@ def _argument_of_minus_softplus(variable: Any) -> Any | None:
     opposite = negated(variable)
     arguments = inputs_of(opposite, Softplus) if opposite is not None else []
     return arguments[0] if arguments else None
-
-
-def negated(variable: Any) -> Any | None:
-    """What `variable` is the negative of, by either of the Ops that say so; None if of nothing."""
-    if found := inputs_of(variable, ps.Neg):
-        return found[0]
-    factors = inputs_of(variable, ps.Mul)
-    is_negative = len(factors) == 2 and underlying_constant(factors[0]) == -1
-    return factors[1] if is_negative else None
-
-
-def inputs_of(variable: Any, kind: type) -> list[Any]:
-    """Inputs of the elementwise Op of this kind that `variable` comes from; none if of another."""
-    node = variable.owner
-    if node is None or not isinstance(node.op, Elemwise):
-        return []
-    return node.inputs if isinstance(node.op.scalar_op, kind) else []
-
-
-def underlying_constant(variable: Any) -> Any:
-    """The number that all elements are, or None."""
-    value = pt.get_underlying_scalar_constant_value(variable, raise_not_constant=False)
-    return None if isinstance(value, Variable) else value
 
 
 _EVALUATED_ONCE = dfs_rewriter(_probability, _chosen_first)

@@ -10,14 +10,13 @@ which are fewer.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.tensor.math import Sum
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 
-from pymc_deer.graphs.logistic import underlying_constant
+from pymc_deer.graphs.elements import is_zeros
 from pymc_deer.typing import Tensor
 
 _FEWER = 2
@@ -65,14 +64,8 @@ def _sum_of_sums(fgraph: Any, node: Any) -> list[Any] | None:
         return None
     for client, _ in fgraph.clients[rows]:
         found = sums_by_group(client) if isinstance(client, Apply) else None
-        if found is not None and found.rows is rows and _are_nothing(found.start):
+        if found is not None and found.rows is rows and is_zeros(found.start):
             n, n_groups = rows.type.shape[0], found.start.type.shape[0]
             if n is not None and n >= _FEWER * n_groups:
                 return [node.op(client.outputs[0])]
     return None
-
-
-def _are_nothing(start: Any) -> bool:
-    """Whether these are zeros."""
-    value = underlying_constant(start)
-    return value is not None and not np.any(value)

@@ -17,10 +17,10 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
+from pymc_deer.graphs.elements import is_zeros
 from pymc_deer.ops.vector_math import VECTOR_OPS
 from pymc_deer.typing import Tensor
 
@@ -131,7 +131,7 @@ def summed_by_group(fgraph: Any, node: Any) -> list[Any] | None:
     if None in start.type.shape or not alike or not any(map(_is_function, _loops_before(rows))):
         return None
     sums = GroupSums(start.type.shape)(rows, *(index.astype("int64") for index in indices))
-    return [sums if _is_zeros(start) else start + sums]
+    return [sums if is_zeros(start) else start + sums]
 
 
 def _is_by_group(op: Any, array: Any, indices: Sequence[Any]) -> bool:
@@ -169,11 +169,3 @@ def _loops_before(variable: Any) -> Iterator[Any]:
             seen.add(node)
             todo += [v for v in node.inputs if v.type.shape == variable.type.shape]
             yield node
-
-
-def _is_zeros(array: Any) -> bool:
-    """Whether the array is filled with zeros."""
-    if array.owner is None or not isinstance(array.owner.op, Alloc):
-        return False
-    value = array.owner.inputs[0]
-    return isinstance(value, pt.TensorConstant) and not value.data.any()
