@@ -146,12 +146,8 @@ def _added_up(rows: Any, table: np.ndarray) -> Any:
     """Sums of the rows (N, ...) of each group, (G, ...)."""
     n = rows.type.shape[0]
     is_row = pt.shape_padright(pt.constant(table < n), rows.type.ndim - 1)
-    each = rows[_unsigned(np.minimum(table, n - 1))]
+    # Without a sign, so that nobody looks for places that count from the end.
+    each = rows[pt.constant(np.minimum(table, n - 1), dtype="uint32")]
     dtype = rows.type.dtype
     # XLA would make one sum of a sum of these, over all rows of the table.
     return _written(pt.sum(pt.switch(is_row, each, np.zeros((), dtype)), axis=1, acc_dtype=dtype))
-
-
-def _unsigned(places: np.ndarray) -> Any:
-    """Without a sign, so that nobody looks for those that count from the end."""
-    return pt.constant(places, dtype="uint32")
