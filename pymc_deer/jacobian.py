@@ -118,11 +118,6 @@ def accepted_jacobian(diagonal: Tensor, curvature: Tensor) -> Tensor:
     return pt.clip(1 - curvature * (1 - diagonal), 0, 1)
 
 
-def n_probes(rule: Rule, probes: int, size: int) -> int:
-    """Number of probes P a rule needs for a D-dimensional state."""
-    return {"stochastic": probes, "exact": size}.get(rule, 0)
-
-
 def unit_probes(size: int, dtype: str) -> np.ndarray:
     """The D unit vectors, shape (1, D, D): the probes of the ``exact`` rule."""
     return np.eye(size, dtype=dtype)[None]

@@ -35,7 +35,6 @@ from pymc_deer.graphs.gradient_first import GradientFirst
 from pymc_deer.jacobian import (
     Rule,
     accepted_jacobian,
-    n_probes,
     preconditioned_jacobian,
     secant_jacobian,
 )
@@ -89,7 +88,7 @@ class SweepSpec:
 
     def n_probes(self, size: int) -> int:
         """P, the number of probe vectors of a sweep in D = `size` dimensions."""
-        return n_probes(self.rule, self.probes, size)
+        return {"stochastic": self.probes, "exact": size}.get(self.rule, 0)
 
     def memory_size(self, size: int) -> int:
         """Numbers that a sweep keeps of each step for the next one, in D = `size` dimensions."""
