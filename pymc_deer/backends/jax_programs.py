@@ -159,10 +159,9 @@ class JaxPrograms(Solver, ABC):
 
     def _draw_probes(self) -> Callable[[jax.Array], jax.Array]:
         size, dtype = self.density.size, self.density.dtype
-        n_probes = self.spec.n_probes(size)
         if self.spec.rule == "exact":
             return lambda key: jnp.asarray(unit_probes(size, dtype))
-        if n_probes == 0:
-            return lambda key: jnp.zeros((self.plan.window, n_probes, size), dtype)
-        shape = (self.plan.window, n_probes, size)
+        shape = (self.plan.window, self.spec.n_probes(size), size)
+        if 0 in shape:
+            return lambda key: jnp.zeros(shape, dtype)
         return lambda key: jax.random.rademacher(key, shape, dtype)
