@@ -172,14 +172,8 @@ def _sweep(
 
     previous = pt.concatenate([start[None], guess[:-1]])
     batch_map = _transition_map(density, spec, batching, width, threaded)
-    mapped = [previous, xi, log_u, step_size]
-    if spec.kernel == "hmc":
-        mapped = [*mapped, n_leapfrog]
     shared = [*metric.params, *density.params]
-    if spec.rule == "stochastic":
-        mapped = [*mapped, probes]
-    elif spec.rule == "exact":
-        shared = [probes, *shared]
+    mapped, shared = _arguments(spec, [previous, xi, log_u, step_size], n_leapfrog, probes, shared)
     proposals, logp, dlogp, log_alpha, energy, *more = batch_map(blocking, *mapped, *shared)
 
     next_memory = memory
@@ -204,6 +198,16 @@ def _sweep(
     return Program(inputs, [next_guess, next_memory, *rows, committed])
 
 
+def _arguments(
+    spec: SweepSpec, mapped: list[Tensor], n_leapfrog: Tensor, probes: Tensor, shared: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """What the map of transitions takes of each of them, and of all together."""
+    mapped = [*mapped, n_leapfrog] if spec.kernel == "hmc" else mapped
+    if spec.rule == "stochastic":
+        return [*mapped, probes], shared
+    return mapped, [probes, *shared] if spec.rule == "exact" else shared
+
+
 def _transition_map(
     density: Density, spec: SweepSpec, batching: Batching, width: int | None, threaded: bool
 ) -> BatchMap:
@@ -224,19 +228,14 @@ def _transition_map(
     whitened = metric.whiten(evaluated)
     state = State(z, *whitened.both(z))
     n_leapfrog = pt.tensor("n_leapfrog", dtype="int64", shape=lead)
-    mapped: list[Tensor] = [z, xi, log_u, step_size]
-    if spec.kernel == "hmc":
-        mapped = [*mapped, n_leapfrog]
-    shared: list[Tensor] = [*metric.params, *density.params]
+    probe_lead = (1,) if spec.rule == "exact" else lead
+    probes = pt.tensor("probes", dtype=dtype, shape=(*probe_lead, spec.n_probes(size), size))
+    shared = [*metric.params, *density.params]
+    mapped, shared = _arguments(spec, [z, xi, log_u, step_size], n_leapfrog, probes, shared)
     directions = tangent = None
     if spec.rule in ("stochastic", "exact"):
-        per_state = spec.rule == "stochastic"
-        probe_lead = lead if per_state else (1,)
-        probes = pt.tensor("probes", dtype=dtype, shape=(*probe_lead, spec.n_probes(size), size))
-        directions = probes[0] if batching == "mapped" and not per_state else probes
+        directions = probes[0] if batching == "mapped" and spec.rule == "exact" else probes
         tangent = Tangent(metric.whiten_hvp(hvp), directions)
-        mapped = [*mapped, probes] if per_state else mapped
-        shared = shared if per_state else [probes, *shared]
     path = spec.path(step_size, n_leapfrog)
     moved = transition(whitened, state, xi, log_u, path, tangent)
     outputs = [moved.proposal, moved.state.logp, moved.state.dlogp, moved.log_alpha, moved.energy]
