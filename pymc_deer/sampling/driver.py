@@ -362,17 +362,11 @@ def _started(
     model, chains = step.model, settings.chains
     assert settings.tune is not None
     rngs = get_random_generator(settings.random_seed).spawn(chains)
-    seeds = [int(rng.integers(2**30)) for rng in rngs]
-    points = [
-        point_of(seed)
-        for point_of, seed in zip(
-            make_initial_point_fns_per_chain(
-                model=model, overrides=initvals, jitter_rvs=set(), chains=chains
-            ),
-            seeds,
-            strict=True,
-        )
-    ]
+    points_of = make_initial_point_fns_per_chain(
+        model=model, overrides=initvals, jitter_rvs=set(), chains=chains
+    )
+    pairs = zip(points_of, rngs, strict=True)
+    points = [point_of(int(rng.integers(2**30))) for point_of, rng in pairs]
     records = [step.new_record(rng, settings.tune, settings.draws) for rng in rngs]
     ensemble = Ensemble(hardware.solver(step.solver, settings, params), records)
     own_rngs = [record.streams.start for record in records]
