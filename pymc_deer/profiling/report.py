@@ -18,7 +18,7 @@ from pymc_deer.profiling.recommendation import WindowCost, recommend, rounded
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_UNITS = {0: "B", 3: "kB", 6: "MB", 9: "GB", 12: "TB"}
+_UNITS = {12: "TB", 9: "GB", 6: "MB", 3: "kB", 0: "B"}
 _WIDTH = 110
 """Columns of the printed report."""
 
@@ -173,5 +173,5 @@ def _bytes_shown(n: float) -> str:
     if not isfinite(n):
         return "-"
     # What is shown as 1000 of one unit is 1 of the next.
-    power = next((power for power in (12, 9, 6, 3) if n >= 0.9995 * 10**power), 0)
+    power = next((power for power in _UNITS if n >= 0.9995 * 10**power), 0)
     return f"{n / 10**power:.3g} {_UNITS[power]}"
