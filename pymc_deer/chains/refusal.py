@@ -48,11 +48,10 @@ def refuse_hvp(options: Options, density: Density) -> None:
     expected = "a function (x, v) -> H v of symbolic vectors, which gives another"
     try:
         product: Any = options.hvp(density.x, density.x.type("v"))
-        is_vector = isinstance(product, Variable) and product.type.ndim == 1  # type: ignore[attr-defined]
+        if not isinstance(product, Variable) or getattr(product.type, "ndim", None) != 1:
+            raise TypeError(f"It gives {product}.")
     except Exception as error:
         raise invalid_option(options.sampler, "hvp", options.hvp, expected) from error
-    if not is_vector:
-        raise invalid_option(options.sampler, "hvp", options.hvp, expected)
 
 
 def refuse_data(model: Model, point: Point) -> None:
