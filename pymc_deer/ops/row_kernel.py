@@ -50,13 +50,12 @@ _COMPILER = plt.CompilerParams(num_warps=4, num_stages=2)
 _GROUP = 64
 """Blocks of rows whose factors one product has: each is at most 2, and so it is at most 2^64."""
 
-
 _FUNCTIONS: dict[type, Callable[[jax.Array], jax.Array]] = {
     Cast: lambda x: x,
     Sigmoid: sigmoid,
     Softplus: softplus,
 }
-"""A kernel makes no copies."""
+"""Functions of our own, whose arguments have the result's type already: a cast does nothing."""
 
 
 def compile_small_kernel() -> None:
