@@ -81,8 +81,7 @@ class Solver(ABC):
         self._compiling = OneAtATime()
         self._normals = FasterOnceMany(self.many_normals)
         self._batchings: dict[Hashable, Batching] = {}
-        self._cast: dict[str, tuple[Metric, tuple[np.ndarray, ...]]] = {}
-        self._passed_on: dict[int, tuple[np.ndarray, Any]] = {}
+        self._passed_on: dict[Hashable, tuple[Any, Any]] = {}
         self._paces: dict[Hashable, Pace] = defaultdict(Pace)
         self._paces_beside: dict[int, Any] = defaultdict(partial(defaultdict, Pace))
 
@@ -131,16 +130,16 @@ class Solver(ABC):
         self.density.forget_data()
         self._passed_on.clear()
 
-    def _passed(self, i: int, array: np.ndarray, make: Callable[[np.ndarray], Any]) -> Any:
-        """What `make` makes of the i-th array that programs take: once of the same one."""
-        known = self._passed_on.get(i)
-        if known is None or known[0] is not array:
-            known = self._passed_on[i] = array, make(array)
+    def _passed[T](self, key: Hashable, given: T, make: Callable[[T], Any]) -> Any:
+        """What `make` makes of what programs take in this place: once of the same one."""
+        known = self._passed_on.get(key)
+        if known is None or known[0] is not given:
+            known = self._passed_on[key] = given, make(given)
         return known[1]
 
     def spare_nothing(self) -> None:
         """Free what calls have left for others of as many chains and transitions."""
-        self._cast.clear()
+        self._passed_on.pop("metric", None)
 
     def solve(
         self,
@@ -302,11 +301,8 @@ class Solver(ABC):
 
     def _metric_arrays(self, metric: Metric) -> tuple[np.ndarray, ...]:
         """In the density's type: the same arrays for the same metric, which JAX sends once."""
-        known, arrays = self._cast.get("metric", (None, ()))
-        if known is not metric:
-            arrays = metric.astype(self.density.dtype).arrays
-            self._cast["metric"] = metric, arrays
-        return arrays
+        dtype = self.density.dtype
+        return self._passed("metric", metric, lambda given: given.astype(dtype).arrays)
 
     def evaluate(
         self, z: np.ndarray, metric: Metric, params: Sequence[np.ndarray]
@@ -341,7 +337,7 @@ class Solver(ABC):
         return self._blas.n_threads
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"threads": Threads(), "_cast": {}, "_passed_on": {}}
+        return self.__dict__ | {"threads": Threads(), "_passed_on": {}}
 
     def _scalar(self, value: float) -> np.ndarray:
         return np.asarray(value, dtype=self.density.dtype)
