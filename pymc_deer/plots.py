@@ -311,12 +311,13 @@ def _draw_chains(ax: "Axes", values: Any, label: str, smoothed: int = 1) -> None
 def _finish_draws(axes: Sequence["Axes"]) -> None:
     """What panels over the draws have in common."""
     first, *others = axes
-    for ax in others:
-        ax.sharex(first)
-        if (ax.dataLim.xmin < 0) and (ax.dataLim.xmax > 0):
-            ax.axvline(-0.5, color="black", linewidth=0.8, linestyle=":")
     if len(first.get_lines()) <= _MOST_NAMED:
         first.legend(fontsize=8, ncols=4, loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
+    for ax in others:
+        ax.sharex(first)
+    if first.dataLim.xmin < 0 < first.dataLim.xmax:
+        for ax in axes:
+            ax.axvline(-0.5, color="black", linewidth=0.8, linestyle=":")
     axes[-1].set_xlabel("draw, of warm-up below 0" if first.dataLim.xmin < 0 else "draw")
 
 

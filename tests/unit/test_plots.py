@@ -88,6 +88,11 @@ def lines(figure: Figure, panel: int) -> dict[Any, np.ndarray]:
     }
 
 
+def ends_of_warmup(axes: Any) -> list[float]:
+    """Where a panel has lines that no chain has."""
+    return [line.get_xdata()[0] for line in axes.get_lines() if line.get_label().startswith("_")]
+
+
 def assert_chains(drawn: dict[Any, np.ndarray], values: np.ndarray, draws: np.ndarray) -> None:
     assert list(drawn) == [f"chain {i}" for i in range(CHAINS)]
     for (x, y), expected in zip(drawn.values(), values, strict=True):
@@ -166,10 +171,12 @@ def test_convergence_shows_the_statistics() -> None:
     assert_chains(lines(figure, 1), whole["committed_per_sweep"], draws)
     assert_chains(lines(figure, 2), whole["window"], draws)
     assert figure.axes[2].get_xlabel() == "draw, of warm-up below 0"
+    assert [ends_of_warmup(ax) for ax in figure.axes] == [[-0.5]] * 3
 
 
 def test_convergence_without_warmup_begins_at_draw_0() -> None:
     figure = plot_convergence(idata(warmup=False))
+    assert not any(map(ends_of_warmup, figure.axes))
     [x, _] = lines(figure, 1)["chain 0"]
     assert_array_equal(x, np.arange(DRAWS))
     assert figure.axes[2].get_xlabel() == "draw"
