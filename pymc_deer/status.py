@@ -1,9 +1,22 @@
 """Exceptions of the package: what happened, and what to write instead."""
 
+import functools
+import os
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import pymc
 from pymc.exceptions import SamplingError
+
+_BETWEEN = (
+    *(f"{Path(file).parent}{os.sep}" for file in (__file__, pymc.__file__, np.__file__)),
+    # CPython compares a name without its last letter.
+    functools.__file__.removesuffix(".py"),
+)
+"""Beginnings of the files whose functions lie between a caller's and a warning: those of this
+package and of PyMC, and decorators of NumPy's and Python's."""
 
 _LONGEST = 80
 """Characters of a wrong value that a message shows."""
@@ -34,6 +47,11 @@ class ForkError(DeerError, RuntimeError):
 
 class StartError(DeerError, SamplingError):
     """logp or its gradient is not finite where the chain starts."""
+
+
+def warn_caller(message: str) -> None:
+    """Warn of what a user's call leads to, in the line that it is in."""
+    warnings.warn(message, skip_file_prefixes=_BETWEEN)
 
 
 def invalid_option(sampler: str, name: str, value: object, expected: str) -> OptionError:

@@ -1,6 +1,5 @@
 """From options and a density to a compiled, calibrated solver and an untouched warm-up."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -33,7 +32,7 @@ from pymc_deer.layout import Point
 from pymc_deer.metric import MetricKind, identity_metric
 from pymc_deer.options import Auto, BackendName, Options
 from pymc_deer.start import find_start
-from pymc_deer.status import StartError, shrunk_window
+from pymc_deer.status import StartError, shrunk_window, warn_caller
 from pymc_deer.sweep import SweepSpec
 from pymc_deer.warmup.adaptation import Warmup, start_warmup
 
@@ -166,7 +165,7 @@ def _within_memory(options: Options, solver: Solver) -> Options:
     asked, n_chains = options.window, solver.n_together
     window = affordable_window(solver, asked, n_chains)
     if window < asked:
-        warnings.warn(shrunk_window(asked, window, n_chains), stacklevel=2)
+        warn_caller(shrunk_window(asked, window, n_chains))
     return replace(options, window=window)
 
 

@@ -1,6 +1,5 @@
 """The step method whose solver runs all chains of `pymc_deer.sample`."""
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from pymc_deer.status import (
     ModelError,
     invalid_option,
     shrunk_window,
+    warn_caller,
 )
 from pymc_deer.step import DeerStep
 
@@ -93,7 +93,7 @@ def within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> Dee
     window, at_once = hardware.affordable_window(step.solver, settings.chains)
     if window == asked:
         return step
-    warnings.warn(shrunk_window(asked, window, at_once), stacklevel=5)
+    warn_caller(shrunk_window(asked, window, at_once))
     options = {**settings.options, "backend": step.backend, "window": window}
     return make_step(replace(settings, options=options), step.model, hardware)
 

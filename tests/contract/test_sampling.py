@@ -857,8 +857,10 @@ def test_the_windows_of_all_chains_fit_in_memory(
     free = 4 * 256 * step.solver.bytes_per_state()
     alone = run(free, 1)
     assert alone.sample_stats.attrs["deer_window"] == 256
-    with pytest.warns(UserWarning, match=r"^Windows of 256 transitions of 4 chains do not fit"):
+    expected = r"^Windows of 256 transitions of 4 chains do not fit"
+    with pytest.warns(UserWarning, match=expected) as warned:
         found = run(free, 4)
+    assert [one.filename for one in warned] == [__file__]
     assert 8 <= found.sample_stats.attrs["deer_window"] < 256
     assert (found.sample_stats["window"] == found.sample_stats.attrs["deer_window"]).all()
     assert run(4 * free, 4).sample_stats.attrs["deer_window"] == 256

@@ -85,8 +85,9 @@ def test_a_window_beyond_memory_is_made_narrower(monkeypatch: pytest.MonkeyPatch
             if warning is None:
                 step = DeerHMC(**arguments)
             else:
-                with pytest.warns(UserWarning, match=warning):
+                with pytest.warns(UserWarning, match=warning) as warned:
                     step = DeerHMC(**arguments)
+                assert [one.filename for one in warned] == [__file__]
         drawn = sample(step, tune=5, draws=5, chains=1)
         return step.calibration.window, np.asarray(drawn["posterior"]["x"])
 
