@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 
 
 class Spares[T]:
@@ -15,8 +16,10 @@ class Spares[T]:
 
     def take(self, sizes: tuple[int, ...], make: Callable[[], T]) -> T:
         """What was kept, or else what `make` makes."""
-        kept = self._kept[sizes]
-        return kept.pop() if kept else make()
+        # Not looked for first: another thread may take it meanwhile.
+        with suppress(IndexError):
+            return self._kept[sizes].pop()
+        return make()
 
     def keep(self, sizes: tuple[int, ...], arrays: T) -> None:
         """Leave it to the calls that come."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pymc_deer.backends.spares import Spares
 from pymc_deer.backends.threads import OneAtATime, Threads
 
 
@@ -61,3 +62,15 @@ def test_a_lock_lets_one_thread_in_and_is_not_pickled() -> None:
                 assert not inside.wait(0.05)
         waiting.result(timeout=20)
     assert inside.is_set()
+
+
+def test_what_another_thread_takes_first_is_made_anew() -> None:
+    class TakenMeanwhile(list):
+        def __len__(self) -> int:
+            return 1
+
+    spares: Spares[str] = Spares()
+    spares._kept[3,] = TakenMeanwhile()
+    assert spares.take((3,), lambda: "made") == "made"
+    spares.keep((3,), "kept")
+    assert spares.take((3,), lambda: "made") == "kept"
