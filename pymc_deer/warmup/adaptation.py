@@ -152,7 +152,7 @@ class Warmup:
         """The window behind a solved stretch of each chain that learns together."""
         stretch = self.stretch
         final = not stretch.explores and self.path.adapts
-        if not (final or self.stretch.learns_metric):
+        if not (final or stretch.learns_metric):
             return self.window
         window, metric = self.window, self.tuning.metric
         if len(self.angles):
@@ -160,7 +160,7 @@ class Warmup:
             trajectories = window.turned_back(metric, trajectories)
         if final:
             return window.with_paths(trajectories)
-        batch = -(-self.stretch.n_draws * self.steps_per_draw // _BATCHES_PER_STRETCH)
+        batch = -(-stretch.n_draws * self.steps_per_draw // _BATCHES_PER_STRETCH)
         window = window.extended(trajectories, metric, batch)
         looks_for_paths = self.path.adapts and not self._descends
         return window.with_paths(trajectories) if looks_for_paths else window

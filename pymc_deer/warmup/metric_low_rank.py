@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from pymc_deer.memory import affordable_rows
-from pymc_deer.metric import Metric
+from pymc_deer.metric import Metric, scaled_metric
 from pymc_deer.warmup.metric_estimate import (
     PRIOR_DRAWS,
     Moments,
@@ -159,7 +159,7 @@ def estimate_low_rank(moments: Moments, sample: Sample, old: Metric, white: floa
     first, second = ((draws[half == i], dlogp[half == i]) for i in range(2))
     del draws, dlogp
     if not all(of.any() for of in (*first, *second)):
-        return Metric(mu, scales, np.zeros((len(mu), 0)), np.zeros(0))
+        return scaled_metric("low_rank", mu, scales)
 
     # What each half finds of S, less the identity, both on one basis.
     expected = _Expected.by(old)
