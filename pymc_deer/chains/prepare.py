@@ -176,19 +176,15 @@ def _as_asked(options: Options, *, alone: bool) -> Calibration | None:
     if window == "auto" and not alone:
         window = 1
         reason = "Other step methods move between the draws: stretches are too short for windows."
-    if window == "auto" or (window > 1 and rule != "exact" and None in (curvature, _given(rule))):
+    if window == "auto" or (window > 1 and are_sweeps_open(rule, curvature)):
         return None
-    return Calibration(
-        window,
-        _given(rule) or DEFAULT_RULE,
-        curvature or DEFAULT_CURVATURE,
-        options.max_sweeps,
-        reason,
-    )
+    rule = DEFAULT_RULE if rule == "auto" else rule
+    return Calibration(window, rule, curvature or DEFAULT_CURVATURE, options.max_sweeps, reason)
 
 
-def _given(rule: Rule | Auto) -> Rule | None:
-    return None if rule == "auto" else rule
+def are_sweeps_open(rule: Rule | Auto, curvature: float | None) -> bool:
+    """Whether how windows are swept, whatever their width, is left to a pilot chain."""
+    return rule == "auto" or (rule != "exact" and curvature is None)
 
 
 def warmed_up(options: Options, solver: Solver, model: Model, point: Point) -> Pilot:

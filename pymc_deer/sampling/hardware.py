@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pymc_deer.backends import asked_devices
 from pymc_deer.backends.base import Solver
 from pymc_deer.chains.plan import affordable_window
+from pymc_deer.chains.prepare import are_sweeps_open
 from pymc_deer.options import is_integer
 from pymc_deer.sampling.settings import Settings
 from pymc_deer.status import OptionError, invalid_option
@@ -97,7 +98,10 @@ class Hardware:
                 "sample(devices=..., random_seed=None): each process would draw a seed of its "
                 "own. Give all of them the same random_seed."
             )
-        if _is_measured(settings.options):
+        options = settings.options
+        window, rule = options.get("window", "auto"), options.get("jacobian", "auto")
+        curvature = options.get("curvature")
+        if window == "auto" or (window != 1 and are_sweeps_open(rule, curvature)):
             raise OptionError(
                 "sample(devices=...): each process would choose windows by its own clock. Write "
                 "window=1, or window, jacobian and curvature as one process has found them."
@@ -112,11 +116,3 @@ class Hardware:
         numbers = settings.draws, settings.tune, plan.window, plan.sweep_budget(plan.window)
         placed.placement.refuse_differences([*numbers, plan.tol, *params])
         return placed
-
-
-def _is_measured(options: dict[str, Any]) -> bool:
-    """Whether how windows are solved is left to a pilot chain."""
-    window, rule = options.get("window", "auto"), options.get("jacobian", "auto")
-    if window == 1 or window == "auto":
-        return window == "auto"
-    return rule == "auto" or (rule != "exact" and options.get("curvature") is None)
