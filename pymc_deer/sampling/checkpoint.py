@@ -109,22 +109,17 @@ class Checkpoint:
         OptionError
             If this version cannot read it.
         """
-        where = f"sample(resume={str(path)!r})"
         try:
             found = unpacked((path / _FILE).read_bytes(), _CLASSES)
-            known = found["format"] == _FORMAT
+            if found["format"] != _FORMAT:
+                raise ValueError(f"Its format is {found['format']}, and not {_FORMAT}.")
+            return found["checkpoint"]
         except Exception as error:
-            raise _unreadable(where) from error
-        if not known:
-            raise _unreadable(where)
-        return found["checkpoint"]
-
-
-def _unreadable(where: str) -> OptionError:
-    return OptionError(
-        f"{where}: its checkpoint is damaged, or was written by another version of pymc_deer. Its "
-        "draws can still be read; to make more, begin another run, with store=."
-    )
+            raise OptionError(
+                f"sample(resume={str(path)!r}): its checkpoint is damaged, or was written by "
+                "another version of pymc_deer. Its draws can still be read; to make more, begin "
+                "another run, with store=."
+            ) from error
 
 
 _CLASSES = (
