@@ -59,9 +59,7 @@ class JaxSolver(JaxPrograms):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._buffers: Spares[tuple[jax.Array, ...]] = Spares()
-        self._windows: Spares[tuple[jax.Array, ...]] = Spares()
-        self._tapes: Spares[tuple[np.ndarray, ...]] = Spares()
+        self._spares = Spares()
         self._writer: Beside | None = None
 
     def on_devices(self, placement: ManyDevices) -> Self:
@@ -78,9 +76,7 @@ class JaxSolver(JaxPrograms):
             _paces=defaultdict(kind),
             _programs={key: self._programs[key] for key in {"step"} & self._programs.keys()},
             _passed_on={},
-            _buffers=Spares(),
-            _windows=Spares(),
-            _tapes=Spares(),
+            _spares=Spares(),
         )
 
     def for_threads(self) -> Self:
@@ -132,7 +128,8 @@ class JaxSolver(JaxPrograms):
         pace = self._paces["sequential", at_once]
         loop = self._compiled("sequential", self._compile_sequential)
         filled = self._take_buffers(places, rows)
-        tape = self._tapes.take((places, rows), lambda: empty_tape(places, noises[0], rows))
+        of_tape = "tape", places, rows
+        tape = self._spares.take(of_tape, lambda: empty_tape(places, noises[0], rows))
         # The rows behind the noise, which are not looked at, are as they were.
         fill_tape(tape, noises, 1)
         starts, *arrays = map(self.placement.of_chains, (starts, *tape))
@@ -143,8 +140,8 @@ class JaxSolver(JaxPrograms):
             filled[0].block_until_ready()
         Results(self.placement, self.batches_chains).write_kept(filled, jobs, firsts, stride)
         # Once they are read: the next stretch may begin at once, in another thread.
-        self._buffers.keep((places, rows), filled)
-        self._tapes.keep((places, rows), tape)
+        self._spares.keep(("buffers", places, rows), filled)
+        self._spares.keep(of_tape, tape)
 
     def _windowed(self, jobs: Sequence[Job], inputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         batch = as_many(jobs, self.n_together)
@@ -169,8 +166,8 @@ class JaxSolver(JaxPrograms):
             self._on_device(inputs),
         )
         shapes = self._window_shapes(n_chains)
-        guesses, memory = self._windows.take(
-            shapes[1], lambda: tuple(self.placement.full(s, 0.0, dtype) for s in shapes)
+        guesses, memory = self._spares.take(
+            shapes, lambda: tuple(self.placement.full(s, 0.0, dtype) for s in shapes)
         )
         counts = np.zeros(n_chains, int), np.zeros(n_chains, int)
         carry: Any = (*map(of_chains, counts), guesses, memory, starts)
@@ -184,7 +181,7 @@ class JaxSolver(JaxPrograms):
             sweeps = int(now)
             pace.took(sweeps - before, weight)
         n_done, n_sweeps = (c[: len(jobs)].tolist() for c in (np.minimum(counts[0], n), counts[1]))
-        self._windows.keep(shapes[1], (carry[2], carry[3]))
+        self._spares.keep(shapes, (carry[2], carry[3]))
         write = partial(self._write_and_keep, filled, jobs, n_done)
         if self._writer is None:
             write()
@@ -205,7 +202,7 @@ class JaxSolver(JaxPrograms):
         """Have what is asked for on the host, and leave the buffers to another piece."""
         with self._session():
             Results(self.placement, self.batches_chains).write(filled, jobs, done)
-        self._buffers.keep(filled[0].shape[:2], filled)
+        self._spares.keep(("buffers", *filled[0].shape[:2]), filled)
 
     @property
     def n_in_turn(self) -> int:
@@ -245,9 +242,7 @@ class JaxSolver(JaxPrograms):
     def spare_nothing(self) -> None:
         """See :meth:`Solver.spare_nothing`."""
         super().spare_nothing()
-        self._buffers.clear()
-        self._windows.clear()
-        self._tapes.clear()
+        self._spares.clear()
 
     def sweep_alone(self, batching: Batching) -> Callable[..., Any]:
         """See :meth:`Solver.sweep_alone`."""
@@ -304,8 +299,8 @@ class JaxSolver(JaxPrograms):
         """Buffers to donate, (C, rows, ...): those of the stretch before, if there was one."""
         types = solved_types(rows, self.density.size, self.density.dtype)
         full = self.placement.full
-        return self._buffers.take(
-            (n_chains, rows),
+        return self._spares.take(
+            ("buffers", n_chains, rows),
             lambda: tuple(full((n_chains, *shape), 0.0, dtype) for shape, dtype in types),
         )
 
@@ -324,12 +319,7 @@ class JaxSolver(JaxPrograms):
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {
-            "_programs": {},
-            "_buffers": Spares(),
-            "_windows": Spares(),
-            "_tapes": Spares(),
-        }
+        return super().__getstate__() | {"_programs": {}, "_spares": Spares()}
 
 
 def _numbers(jobs: Sequence[Job]) -> Iterator[Any]:

@@ -1,29 +1,30 @@
 """Arrays that one call has no more use for, and the next one has."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
+from typing import Any
 
 
-class Spares[T]:
-    """Arrays that calls leave for later ones whose arrays have the same sizes.
+class Spares:
+    """Arrays that calls leave for later ones whose arrays are of the same kind and sizes.
 
     Each is one call's at a time, since calls may come from several threads.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, ...], list[T]] = defaultdict(list)
+        self._kept: dict[Hashable, list[Any]] = defaultdict(list)
 
-    def take(self, sizes: tuple[int, ...], make: Callable[[], T]) -> T:
+    def take[T](self, kind: Hashable, make: Callable[[], T]) -> T:
         """What was kept, or else what `make` makes."""
         # Not looked for first: another thread may take it meanwhile.
         with suppress(IndexError):
-            return self._kept[sizes].pop()
+            return self._kept[kind].pop()
         return make()
 
-    def keep(self, sizes: tuple[int, ...], arrays: T) -> None:
+    def keep(self, kind: Hashable, arrays: Any) -> None:
         """Leave it to the calls that come."""
-        self._kept[sizes].append(arrays)
+        self._kept[kind].append(arrays)
 
     def clear(self) -> None:
         """Keep nothing of what there is."""

@@ -69,7 +69,7 @@ def test_what_another_thread_takes_first_is_made_anew() -> None:
         def __len__(self) -> int:
             return 1
 
-    spares: Spares[str] = Spares()
+    spares = Spares()
     spares._kept[3,] = TakenMeanwhile()
     assert spares.take((3,), lambda: "made") == "made"
     spares.keep((3,), "kept")
