@@ -159,17 +159,18 @@ class Trials:
     @cached_property
     def sequential_seconds(self) -> float:
         """Time of one transition of the sequential chain."""
-        # Few, where a single one takes long.
-        self._solve(self.solver, 2, 1.0)
-        of_two, _, _ = self._solve(self.solver, 2, 1.0)
-        n = int(np.clip(2 * _TRIAL_SECONDS / of_two, 2, SHORTEST_CALL // 2))
-        seconds, _, _ = self._solve(self.solver, n, 1.0)
+
+        def seconds(n: int) -> float:
+            return self._solve(self.solver, n, 1.0)[0]
+
+        # Once to compile; and few, where a single one takes long.
+        seconds(2)
+        n = int(np.clip(2 * _TRIAL_SECONDS / seconds(2), 2, SHORTEST_CALL // 2))
         # As many as a call of the chain has, or as make its own cost vanish.
-        n = int(np.clip(_LOOK_SECONDS * n / seconds, n, max(n, self.solver.plan.capacity)))
-        seconds, _, _ = self._solve(self.solver, n, 1.0)
+        n = int(np.clip(_LOOK_SECONDS * n / seconds(n), n, max(n, self.solver.plan.capacity)))
         # A second look where the first was too short for the clock.
-        more = int(np.clip(_LOOK_SECONDS / seconds, 1, 50))
-        return min(self._solve(self.solver, n, 1.0)[0] for _ in range(more)) / n
+        more = int(np.clip(_LOOK_SECONDS / seconds(n), 1, 50))
+        return min(seconds(n) for _ in range(more)) / n
 
     @property
     def sequential(self) -> Trial:
