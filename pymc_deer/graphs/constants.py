@@ -13,7 +13,7 @@ from pytensor.graph.replace import graph_replace
 from pytensor.tensor.basic import Split, constant
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import Repeat
-from pytensor.tensor.type import DenseTensorType, TensorType
+from pytensor.tensor.type import DenseTensorType
 
 from pymc_deer.typing import Tensor
 
@@ -47,7 +47,7 @@ def folded(outputs: Sequence[Tensor]) -> list[Tensor]:
 def _is_worth_folding(graph: FunctionGraph, variable: Variable, known: set[Variable]) -> bool:
     """Whether something unknown takes a known variable that took work."""
     node = variable.owner
-    if node is None or not isinstance(variable.type, TensorType):
+    if node is None or not isinstance(variable.type, DenseTensorType):
         return False
     clients = (client for client, _ in graph.clients[variable])
     ends = any(known.isdisjoint(client.outputs) for client in clients)

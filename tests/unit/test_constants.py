@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Sin
-from pytensor.sparse import as_sparse, structured_dot
+from pytensor.sparse import as_sparse, structured_dot, transpose
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import Elemwise
 from scipy import sparse
@@ -119,3 +119,13 @@ def test_sparse_data_stay_constants() -> None:
     assert matrix.nnz > 200
     assert not large
     assert_allclose(out.eval({x: DATA[:5]})[:, 0], matrix @ DATA[:5], rtol=1e-12)
+
+
+def test_what_follows_from_sparse_data_is_folded_where_it_is_an_array() -> None:
+    """Their transpose is not: nothing makes a constant of it."""
+    matrix = sparse.random(5, 100, density=0.5, random_state=0, format="csr")
+    x = pt.vector("x", shape=(5,))
+    turned = transpose(as_sparse(matrix))
+    known, product = folded([turned.toarray() + 1.0, structured_dot(turned, x[:, None])])
+    assert_allclose(known.data, matrix.toarray().T + 1.0)
+    assert_allclose(product.eval({x: DATA[:5]})[:, 0], matrix.T @ DATA[:5], rtol=1e-12)
