@@ -83,3 +83,11 @@ def test_few_effective_draws_are_counted(solver: Solver, phi: float, slow: bool)
         assert chain.few_effective == pytest.approx(4000 * (1 - phi) / (1 + phi), rel=0.5)
     else:
         assert chain.few_effective is None
+
+
+def test_too_few_draws_tell_of_no_slowness(solver: Solver) -> None:
+    chain = new_chain(solver, 0, 0)
+    chain.record.kept.add(np.zeros((199, 1)))
+    assert chain.few_effective is None
+    chain.record.kept.add(np.zeros((1, 1)))
+    assert chain.few_effective == 1.0
