@@ -11,8 +11,9 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.chains.chain import Chain, ChainRecord
 from pymc_deer.chains.prepare import new_warmup
-from pymc_deer.chains.stretch import Streams
+from pymc_deer.chains.stretch import SolvedStretch, Streams
 from pymc_deer.density import build_density
+from pymc_deer.duplicate import duplicate
 from pymc_deer.examples import eight_schools
 from pymc_deer.metric import identity_metric
 from pymc_deer.options import Options
@@ -91,3 +92,19 @@ def test_too_few_draws_tell_of_no_slowness(solver: Solver) -> None:
     assert chain.few_effective is None
     chain.record.kept.add(np.zeros((1, 1)))
     assert chain.few_effective == 1.0
+
+
+@pytest.mark.parametrize("is_angle", [True, False])
+def test_turns_of_an_angle_are_no_slowness(solver: Solver, is_angle: bool) -> None:
+    """On the line it is a walk by whole turns; on the circle its draws are independent."""
+    chain = new_chain(solver, 0, 0)
+    chain.end_warmup()
+    record, rng, n = chain.record, np.random.default_rng(0), 1000
+    columns = np.array([2] if is_angle else [], int)
+    record.warmup = duplicate(record.warmup, angles=columns)
+    z = rng.normal(0.0, 0.5, (n, solver.density.size))
+    z[:, 2] += 2 * np.pi * rng.integers(-1, 2, n).cumsum()
+    found = trajectory(z, -z)
+    solved = SolvedStretch(found, [], record.warmup.tuning, 1, 1, record.streams)
+    chain.go_on(record, solved, n)
+    assert (chain.few_effective is None) == is_angle
