@@ -108,3 +108,17 @@ def test_turns_of_an_angle_are_no_slowness(solver: Solver, is_angle: bool) -> No
     solved = SolvedStretch(found, [], record.warmup.tuning, 1, 1, record.streams)
     chain.go_on(record, solved, n)
     assert (chain.few_effective is None) == is_angle
+
+
+def test_a_warmup_that_is_broken_off_is_over(solver: Solver) -> None:
+    """Its draws that are solved already are no draws of those to keep."""
+    chain, params = new_chain(solver), solver.density.param_values({})
+    for _ in range(60):
+        chain.next_draw(params, tuning=True, alone=True)
+    assert chain.record.handed_out < chain.record.stretch_draws
+    stats = [chain.next_draw(params, tuning=False, alone=True)[1] for _ in range(10)]
+    warmup = chain.record.warmup
+    assert {s["step_size"] for s in stats} == {warmup.tuning.step_size}
+    assert {s["n_transitions"] for s in stats} == {warmup.steps_per_draw}
+    assert chain.record.n_draws_left == 0
+    assert chain.record.kept.count == 10
