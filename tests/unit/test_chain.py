@@ -122,3 +122,16 @@ def test_a_warmup_that_is_broken_off_is_over(solver: Solver) -> None:
     assert {s["n_transitions"] for s in stats} == {warmup.steps_per_draw}
     assert chain.record.n_draws_left == 0
     assert chain.record.kept.count == 10
+
+
+def test_what_ends_warmup_leaves_earlier_records_as_they_were(solver: Solver) -> None:
+    """A checkpoint may be written from one meanwhile."""
+    chain = new_chain(solver, 0)
+    before = chain.record
+    step_size, steps = before.warmup.tuning.step_size, before.warmup.steps_per_draw
+    chain.end_warmup()
+    chain.take_steps(steps + 1)
+    assert chain.record.warmup.finished
+    assert not before.warmup.finished
+    assert before.warmup.tuning.step_size == step_size
+    assert before.warmup.steps_per_draw == steps
