@@ -135,3 +135,15 @@ def test_what_ends_warmup_leaves_earlier_records_as_they_were(solver: Solver) ->
     assert not before.warmup.finished
     assert before.warmup.tuning.step_size == step_size
     assert before.warmup.steps_per_draw == steps
+
+
+def test_a_record_holds_no_more_than_its_state(solver: Solver) -> None:
+    """A view would keep the memory of all draws that were solved with it."""
+    chain, params = new_chain(solver), solver.density.param_values({})
+    for tuning in (True, False):
+        chain.next_draw(params, tuning=tuning, alone=True)
+        while chain.record.handed_out:
+            chain.next_draw(params, tuning=tuning, alone=True)
+        assert chain.record.x.base is None
+    assert chain.record.z is not None
+    assert chain.record.z.base is None
