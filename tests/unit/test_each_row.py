@@ -49,6 +49,7 @@ ONE_BY_ONE: dict[str, Function] = {
     "a range that the state ends": lambda x: pt.arange((x > 0).sum()).sum(),
     "a sparse product": lambda x: sparse.dot(sparse.as_sparse_variable(MATRIX), x),
     "a median": pt.median,
+    "as many numbers as there are": lambda x: pt.unique(pt.round(x)).sum(),
 }
 
 
