@@ -1,6 +1,7 @@
 """A chain by itself: where it begins, where it goes on, and what it is worth."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,6 +81,9 @@ def test_few_effective_draws_are_counted(solver: Solver, phi: float, slow: bool)
     chain, rows = new_chain(solver, 0, 0), autoregressive(phi, 4000)[:, None]
     chain.record.kept = BatchMeans()
     chain.record.kept.add(rows)
+    chain.record.n_draws_left = 1
+    assert chain.few_effective is None, "the last draw is still to come"
+    chain.record.n_draws_left = 0
     if slow:
         assert chain.few_effective == pytest.approx(4000 * (1 - phi) / (1 + phi), rel=0.5)
     else:
@@ -147,3 +151,20 @@ def test_a_record_holds_no_more_than_its_state(solver: Solver) -> None:
         assert chain.record.x.base is None
     assert chain.record.z is not None
     assert chain.record.z.base is None
+
+
+@pytest.mark.parametrize(
+    ("n_fallback", "learnt", "narrowing"),
+    [(0, False, 2), (3, False, 3), (0, True, 0), (3, True, 0)],
+)
+def test_windows_are_narrowed_until_the_next_metric(
+    solver: Solver, n_fallback: int, learnt: bool, narrowing: int
+) -> None:
+    chain, z = new_chain(solver), np.zeros((10, solver.density.size))
+    record = chain.record
+    record.narrowing, tuning = 2, record.warmup.tuning
+    metric = identity_metric("diag", solver.density.size) if learnt else tuning.metric
+    found = replace(trajectory(z, z), n_fallback=n_fallback)
+    solved = SolvedStretch(found, [], replace(tuning, metric=metric), 16, 10, record.streams)
+    chain.go_on(record, solved, 1)
+    assert chain.record.narrowing == narrowing
