@@ -706,7 +706,7 @@ def test_convergence_is_checked_on_some_of_the_draws(
 
 
 def regression(
-    sign: float = 1.0, names: str = "ab", dim: str = "i", turn: complex = 1j
+    sign: float = 1.0, names: str = "ab", dim: str = "i", turn: complex = 1j, step: int = 1
 ) -> pm.Model:
     """From 0, where logp says nothing of the covariates, which are no data of the model's."""
     covariates = sign * np.random.default_rng(0).normal(size=(20, 2))
@@ -715,7 +715,7 @@ def regression(
         pm.Normal(
             "y", covariates @ (coefficients["a"] + 2 * coefficients["b"]), observed=[1.0] * 20
         )
-        pm.Deterministic("turned", turn * (coefficients["a"] + 1))
+        pm.Deterministic("turned", turn * (coefficients["a"] + [1.0, 2.0])[::step])
     return model
 
 
@@ -725,6 +725,7 @@ def regression(
         ({"sign": -1.0}, "another gradient"),
         ({"names": "ba"}, r"variables a \(2,\), b \(2,\), not b \(2,\), a \(2,\)"),
         ({"turn": -1j}, "other values of turned"),
+        ({"step": -1}, "other values of turned"),
         ({"dim": "j"}, "other data in the dims of a, the dims of b"),
     ],
 )
