@@ -613,13 +613,16 @@ def test_a_check_that_one_draw_fails_is_that_draws_alone() -> None:
     assert_array_equal(np.isneginf(posterior["of_sd"].to_numpy()), outside)
 
 
-def test_an_interrupt_in_warmup_needs_no_log_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_in_warmup_needs_no_log_likelihood(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     interrupt(monkeypatch, 3)
     idata = together(
         linear(), tune=30, discard_tuned_samples=False, idata_kwargs={"log_prior": True}
     )
     assert idata["warmup_posterior"].sizes["draw"] > 0
     assert "log_prior" not in idata.children
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_what_follows_from_large_arrays_is_computed_a_few_draws_at_a_time(
