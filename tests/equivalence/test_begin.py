@@ -14,14 +14,16 @@ from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.chains.chain import Chain, ChainRecord, begin_together
+from pymc_deer.chains.ensemble import Ensemble
 from pymc_deer.chains.prepare import new_warmup
 from pymc_deer.chains.stretch import Streams
 from pymc_deer.density import build_density
 from pymc_deer.metric import identity_metric
 from pymc_deer.noise import draw_tape
 from pymc_deer.options import BackendName, HMCOptions
-from pymc_deer.start import find_starts
+from pymc_deer.start import Start, find_starts
 from pymc_deer.sweep import SweepSpec
+from pymc_deer.warmup.metric_estimate import first_metric
 from tests.support import BACKENDS, buffers_taken
 
 MODEL = examples.horseshoe()
@@ -29,16 +31,26 @@ DENSITY = build_density(MODEL)
 METRIC = identity_metric("diag", DENSITY.size)
 
 
-def begun(solver: Solver, seeds: Sequence[int]) -> list[ChainRecord]:
-    """Chains of DeerHMC at their starts."""
-    params, point = DENSITY.param_values({}), DENSITY.initial_point
+def new_records(seeds: Sequence[int]) -> list[ChainRecord]:
+    """Chains of DeerHMC that have not begun."""
     records = []
     for seed in seeds:
         warmup = new_warmup(HMCOptions.from_arguments({}), DENSITY, 100, 1.5, None)
         streams = Streams.spawn(np.random.default_rng(seed))
         records.append(ChainRecord(np.zeros(DENSITY.size), streams, warmup, 100, 100))
+    return records
+
+
+def starts_of(solver: Solver, records: Sequence[ChainRecord]) -> list[Start]:
+    params, point = DENSITY.param_values({}), DENSITY.initial_point
     rngs = [record.streams.start for record in records]
-    starts = find_starts(MODEL, solver, [point] * len(seeds), point, params, rngs)
+    return find_starts(MODEL, solver, [point] * len(records), point, params, rngs)
+
+
+def begun(solver: Solver, seeds: Sequence[int]) -> list[ChainRecord]:
+    """Chains of DeerHMC at their starts."""
+    params, records = DENSITY.param_values({}), new_records(seeds)
+    starts = starts_of(solver, records)
     begin_together([Chain(solver, record) for record in records], starts, METRIC, params)
     return records
 
@@ -86,3 +98,21 @@ def test_a_chain_that_stands_outside_the_support_knows_its_logp(backend: Backend
     found = solver.solve(start, tape, tuning, density.param_values({}), rng)
     np.testing.assert_array_equal(found.z, np.tile(start, (20, 1)))
     np.testing.assert_array_equal(found.logp, -np.inf)
+
+
+def test_chains_of_an_ensemble_begin_with_the_metric_that_all_starts_show() -> None:
+    """And a start has the gradient of where it is, not of what it was jittered around."""
+    plan, params = WindowPlan(1, None, 1e-6, 256), DENSITY.param_values({})
+    spec = SweepSpec("low_rank", "secant", kernel="hmc")
+    solver = make_solver(BACKENDS[-1], DENSITY, spec, plan)
+    ensemble = Ensemble(solver, new_records(range(3)))
+    starts = starts_of(solver, ensemble.records)
+    for start in starts:
+        _, dlogp = solver.evaluate(start.x, identity_metric("low_rank", DENSITY.size), params)
+        np.testing.assert_array_equal(start.dlogp, dlogp)
+    ensemble.begin(starts, params)
+    expected = first_metric("low_rank", starts)
+    assert not np.allclose(expected.factor, first_metric("low_rank", starts[:1]).factor)
+    for record in ensemble.records:
+        np.testing.assert_array_equal(record.warmup.tuning.metric.mu, expected.mu)
+        np.testing.assert_array_equal(record.warmup.tuning.metric.factor, expected.factor)
