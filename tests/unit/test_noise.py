@@ -74,6 +74,24 @@ def test_streams_are_independent_and_follow_the_seed() -> None:
     assert len({rng.random() for rng in rngs}) == len(rngs)
 
 
+@pytest.mark.parametrize("sweeps", [True, False])
+def test_a_branch_leaves_the_streams_where_they_are(sweeps: bool) -> None:
+    """Of probes too, where there are sweeps that draw them."""
+    streams, again = (Streams.spawn(np.random.default_rng(5)) for _ in range(2))
+    branch = streams.branch(sweeps=sweeps)
+    branch.tape(7, SIZE, SMALL)
+    if sweeps:
+        assert branch.probes.random() == again.probes.random()
+        again = Streams.spawn(np.random.default_rng(5))
+    assert streams.probes.random() == again.probes.random()
+    for found, expected in zip(
+        vars(streams.tape(5, SIZE, SMALL)).values(),
+        vars(again.tape(5, SIZE, SMALL)).values(),
+        strict=True,
+    ):
+        assert_array_equal(found, expected)
+
+
 def test_jitter_varies_step_sizes_and_nothing_else() -> None:
     still, varied, cut = (Streams.spawn(np.random.default_rng(5)) for _ in range(3))
     plain, jittered = still.tape(2000, SIZE, STILL), varied.tape(2000, SIZE, JITTERED)
