@@ -11,6 +11,7 @@ from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.chains.chain import Chain, ChainRecord
+from pymc_deer.chains.ensemble import Ensemble
 from pymc_deer.chains.prepare import new_warmup
 from pymc_deer.chains.stretch import SolvedStretch, Streams
 from pymc_deer.density import build_density
@@ -168,3 +169,36 @@ def test_windows_are_narrowed_until_the_next_metric(
     solved = SolvedStretch(found, [], replace(tuning, metric=metric), 16, 10, record.streams)
     chain.go_on(record, solved, 1)
     assert chain.record.narrowing == narrowing
+
+
+def test_draws_that_are_kept_leave_earlier_records_as_they_were(solver: Solver) -> None:
+    chain, params = new_chain(solver, 0, 9), solver.density.param_values({})
+    chain.end_warmup()
+    records = [chain.record]
+    for n in (4, 5):
+        chain.begin_stretch(1, tuning=False)
+        solved = chain.task().solve(params)
+        chain.go_on(chain.after(solved, n), solved, n)
+        records.append(chain.record)
+    assert [record.kept.count for record in records] == [0, 4, 9]
+    assert [record.n_draws_left for record in records] == [9, 5, 0]
+
+
+def test_windows_of_an_ensemble_are_as_narrow_as_the_chain_that_needs_it_has_them(
+    solver: Solver,
+) -> None:
+    ensemble = Ensemble(solver, [new_chain(solver, 0, 9).record for _ in range(3)])
+    ensemble.chains[1].record.narrowing = 2
+    ensemble.next_stretch(solver.density.param_values({}))
+    assert [record.narrowing for record in ensemble.records] == [2, 2, 2]
+
+
+def test_a_stretch_assumes_values_not_arrays(solver: Solver) -> None:
+    z, tuning = np.zeros((1, 2)), new_chain(solver).record.warmup.tuning
+    values = [np.array([1.0, np.nan]), np.zeros(3)]
+    streams = Streams.spawn(np.random.default_rng(1))
+    solved = SolvedStretch(trajectory(z, z), values, tuning, 1, 1, streams)
+    assert solved.assumes(values)
+    assert solved.assumes([value.copy() for value in values])
+    assert not solved.assumes([values[0], np.ones(3)])
+    assert not solved.assumes([np.ones(2), values[1]])
