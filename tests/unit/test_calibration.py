@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pymc_deer.backends.request import TapedRequest, Tuning
-from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.backends.window_plan import LEAST_SWEEPS, WindowPlan
 from pymc_deer.chains import calibration
 from pymc_deer.chains.calibration import (
     Calibration,
@@ -142,6 +142,13 @@ def test_a_batch_that_is_too_dear_is_not_solved() -> None:
     trials = ScriptedTrials(dict.fromkeys((16, 64, 256, 1024), 5 * SEQUENTIAL))
     assert chosen(trials).window == 1
     assert trials.tried == []
+
+
+def test_narrow_windows_may_take_fewer_sweeps_than_wide_ones_at_least() -> None:
+    trials = ScriptedTrials({16: 100.0, 64: 100.0}, memory=64)
+    assert trials.break_even(64, "secant") < LEAST_SWEEPS
+    chosen(trials)
+    assert [window for window, _ in trials.tried] == [64, 16]
 
 
 def test_no_window_fits() -> None:
@@ -364,6 +371,41 @@ def test_widths_compiled_together_are_solved_once_each() -> None:
     trials.warm_up = lambda window, rule: solved.append(window)
     trials.compile_together([64, 256, 1024], "secant")
     assert sorted(solved) == [64, 256, 1024]
+
+
+def test_errors_of_widths_that_are_compiled_together_are_told() -> None:
+    """But for those of memory, of which there may be enough for one alone."""
+
+    def failing(window: int, rule: Rule) -> None:
+        if window == 256:
+            raise error
+
+    trials = of_chains(1)
+    trials.warm_up = failing
+    error = RuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+    trials.compile_together([64, 256, 1024], "secant")
+    error = RuntimeError("Something else")
+    with pytest.raises(RuntimeError, match="Something else"):
+        trials.compile_together([64, 256, 1024], "secant")
+
+
+def test_a_bound_with_which_sweeps_run_out_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast: in the chain, windows would be narrowed."""
+    clock = Clock()
+    monkeypatch.setattr("pymc_deer.chains.trials.time", clock)
+    run = Device.run_together
+
+    def run_out(self: Device, chains: Any, *arguments: Any) -> list[Solved]:
+        solved = run(self, chains, *arguments)
+        if chains[0].tuning.curvature in failing:
+            return [replace(found, n_sweeps=1, n_fallback=1) for found in solved]
+        return solved
+
+    monkeypatch.setattr(Device, "run_together", run_out)
+    failing = {1.0}
+    assert of_chains(1, clock).run(64, "secant", None).curvature == 1.5
+    failing = {1.0, 1.5}
+    assert of_chains(1, clock).run(64, "secant", None).microseconds == np.inf
 
 
 def test_chains_in_a_batch_share_the_memory_and_wait_for_the_slowest(
