@@ -3,16 +3,18 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pymc as pm
 import pytest
 
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.chains.plan import window_plan
-from pymc_deer.chains.prepare import prepare
+from pymc_deer.chains.prepare import metric_kind, prepare
 from pymc_deer.chains.trials import Foreseen
 from pymc_deer.density import Density, build_density
-from pymc_deer.options import HMCOptions
+from pymc_deer.metric import MetricKind
+from pymc_deer.options import OPTIONS, HMCOptions
 from tests.support import BACKENDS
 
 
@@ -78,3 +80,29 @@ def test_the_chains_of_a_run_count_where_they_are_one_batch(
 def prepared(model: pm.Model, density: Density, n_chains: int) -> Any:
     options = HMCOptions.from_arguments({"window": 1, "backend": "jax"})
     return prepare(options, density, model, "jax", alone=True, run=Foreseen(n_chains)).solver
+
+
+@pytest.mark.parametrize(
+    ("kernel", "size", "n_numbers", "kind"),
+    [
+        ("mala", 100, 1, "dense"),
+        ("mala", 101, 10**9, "low_rank"),
+        ("hmc", 32, 1, "dense"),
+        ("hmc", 33, 33**2 - 1, "low_rank"),
+        ("hmc", 33, 33**2, "dense"),
+        ("hmc", 101, 10**9, "low_rank"),
+    ],
+)
+def test_a_metric_is_dense_where_its_product_is_cheap(
+    kernel: str, size: int, n_numbers: int, kind: MetricKind
+) -> None:
+    density: Any = SimpleNamespace(size=size, n_numbers=n_numbers)
+    options = OPTIONS[kernel].from_arguments({})
+    assert metric_kind(options, density) == kind
+
+
+def test_a_metric_that_is_given_says_what_it_is() -> None:
+    kinds = {"diag": np.ones(2), "dense": np.eye(2), "low_rank": "low_rank"}
+    for kind, metric in kinds.items():
+        options = HMCOptions.from_arguments({"metric": metric})
+        assert metric_kind(options, density_of(2)) == kind
