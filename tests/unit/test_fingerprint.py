@@ -28,22 +28,24 @@ def test_arrays_of_the_same_bytes_are_told_apart() -> None:
 
 
 @pytest.fixture(scope="module")
-def steep() -> tuple[Fingerprint, Solver]:
-    """Of a model whose gradient is 1e8, with the solver of its density."""
+def steep() -> tuple[Fingerprint, Solver, Values]:
+    """Of a model whose gradient is 1e8, with the solver of its density and what is recorded."""
     with pm.Model() as model:
-        pm.Normal("x", 0.0, 1e-4, shape=2)
+        x = pm.Normal("x", 0.0, 1e-4, shape=2)
+        pm.Deterministic("none", x * np.nan)
     density = build_density(model)
     plan, spec = WindowPlan(1, None, 1e-6, 256), SweepSpec("diag", "secant", kernel="mala")
     solver = make_solver(BACKENDS[-1], density, spec, plan)
     values = Values(model, density, None, 1)
-    return Fingerprint.of(values, solver, np.ones(2), density.param_values({})), solver
+    fingerprint = Fingerprint.of(values, solver, np.ones(2), density.param_values({}))
+    return fingerprint, solver, values
 
 
 @pytest.mark.parametrize(("share", "is_other"), [(1e-9, False), (1e-6, True)])
 def test_gradients_differ_by_rounding_where_they_are_large(
-    steep: tuple[Fingerprint, Solver], share: float, is_other: bool
+    steep: tuple[Fingerprint, Solver, Values], share: float, is_other: bool
 ) -> None:
-    fingerprint, solver = steep
+    fingerprint, solver, _ = steep
     params = solver.density.param_values({})
     assert np.abs(fingerprint.dlogp).min() >= 1e8
     fingerprint.refuse_other_density(solver, params)
@@ -53,3 +55,13 @@ def test_gradients_differ_by_rounding_where_they_are_large(
             moved.refuse_other_density(solver, params)
     else:
         moved.refuse_other_density(solver, params)
+
+
+def test_values_that_are_nan_are_the_same(steep: tuple[Fingerprint, Solver, Values]) -> None:
+    fingerprint, _, values = steep
+    assert np.isnan(fingerprint.sums["none"])
+    fingerprint.refuse_other_values(values)
+    with pytest.raises(ModelError, match="other values of none"):
+        replace(fingerprint, sums={"x": fingerprint.sums["x"], "none": 1.0}).refuse_other_values(
+            values
+        )
