@@ -251,13 +251,19 @@ def test_the_times_of_a_run_that_goes_on_are_those_of_all_of_it(tmp_path: Path) 
 
 def test_draws_of_all_chains_take_as_many_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as the chain can afford whose paths have most steps."""
-    affordable = itertools.count(20, -1)
-    monkeypatch.setattr(adaptation, "affordable_steps", lambda n_leapfrog: next(affordable))
+    affordable, given = itertools.count(20, -1), []
+
+    def fewer_and_fewer(n_leapfrog: int) -> int:
+        given.append(next(affordable))
+        return given[-1]
+
+    monkeypatch.setattr(adaptation, "affordable_steps", fewer_and_fewer)
     monkeypatch.setattr(adaptation, "steps_per_draw", lambda transitions, size: 64)
     idata = together(eight_schools(), tune=5, draws=300, chains=3, kernel="hmc")
     assert idata["posterior"].sizes["draw"] == 300
     stats = idata["sample_stats"]
-    assert (stats["n_transitions"] == stats.attrs["deer_steps_per_draw"]).all()
+    assert (stats["n_transitions"] == given[-1]).all()
+    assert stats.attrs["deer_steps_per_draw"] == given[-1]
 
 
 def test_chains_in_different_modes_do_not_slow_each_other() -> None:
