@@ -759,3 +759,13 @@ def test_groups_without_variables_are_groups(tmp_path: Path) -> None:
     in_memory = pymc_deer.sample(model=model, **OPTIONS)
     stored = pymc_deer.sample(model=model, store=tmp_path / "run", **OPTIONS)
     assert list(stored.children) == list(in_memory.children)
+
+
+def test_arrays_without_elements_are_stored(tmp_path: Path) -> None:
+    with pm.Model(coords={"none": []}) as model:
+        pm.Data("empty", np.zeros(0), dims="none")
+        pm.Deterministic("nothing", pm.Normal("x") * np.zeros(0))
+    in_memory = pymc_deer.sample(model=model, **OPTIONS)
+    stored = pymc_deer.sample(model=model, store=tmp_path / "run", **OPTIONS)
+    assert_same(stored, in_memory)
+    assert stored["posterior"]["nothing"].shape == (2, DRAWS, 0)
