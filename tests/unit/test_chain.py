@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver
@@ -202,3 +202,31 @@ def test_a_stretch_assumes_values_not_arrays(solver: Solver) -> None:
     assert solved.assumes([value.copy() for value in values])
     assert not solved.assumes([values[0], np.ones(3)])
     assert not solved.assumes([np.ones(2), values[1]])
+
+
+def test_draws_that_are_dropped_teach_nothing_and_leave_their_noise(solver: Solver) -> None:
+    chain, params = new_chain(solver), solver.density.param_values({})
+    while chain.record.handed_out < 3:
+        chain.next_draw(params, tuning=True, alone=True)
+    record, size = chain.record, solver.density.size
+    steps, n = record.warmup.steps_per_draw, record.handed_out
+    assert n < record.stretch_draws
+    noise, _ = record.streams.ahead(record.stretch_draws * steps, size, record.warmup.tuning)
+    chain.move(np.zeros(size))
+    assert chain.record.warmup.seen == record.warmup.seen + n * steps
+    left, _ = chain.record.streams.ahead(steps, size, chain.record.warmup.tuning)
+    assert_array_equal(left.xi, noise.xi[n * steps : (n + 1) * steps])
+    assert_array_equal(left.log_u, noise.log_u[n * steps : (n + 1) * steps])
+
+
+def test_draws_of_more_transitions_than_a_call_has_are_the_same(solver: Solver) -> None:
+    params, found = solver.density.param_values({}), []
+    for capacity in (256, 3):
+        own = solver.with_plan(replace(solver.plan, capacity=capacity))
+        chain = Chain(own, new_chain(solver, 0, 5).record)
+        chain.end_warmup()
+        chain.take_steps(8)
+        draws = [chain.next_draw(params, tuning=False, alone=True) for _ in range(5)]
+        assert {stats["n_transitions"] for _, stats in draws} == {8}
+        found.append([x for x, _ in draws])
+    assert_allclose(*found, rtol=1e-12)
