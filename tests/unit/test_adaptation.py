@@ -51,6 +51,17 @@ def test_windows_grow_and_are_adapted_often() -> None:
     assert len(schedule) > 70
 
 
+def test_the_first_fifth_of_a_window_forgets_what_was_before_it() -> None:
+    schedule, first = warmup_schedule(3000, 10), 0
+    ends = [i for i, stretch in enumerate(schedule) if stretch.ends_window]
+    for end in ends:
+        looked_at = [stretch.learns_metric for stretch in schedule[first : end + 1]]
+        n_forgotten = len(looked_at) // 5
+        assert looked_at == [False] * n_forgotten + [True] * (len(looked_at) - n_forgotten)
+        first = end + 1
+    assert n_forgotten >= 2
+
+
 @pytest.mark.parametrize("target", [0.574, 0.7, 0.9])
 @pytest.mark.parametrize("start", [0.1, 0.5, 2.0])
 @pytest.mark.parametrize(
@@ -176,6 +187,16 @@ def test_finish_in_the_middle_of_warmup() -> None:
     warmup.finish()
     assert warmup.draws_to_boundary == 0
     assert not warmup.wants_step_size
+
+
+def test_finish_keeps_nothing_of_the_window() -> None:
+    """Copies of the record, and checkpoints, would hold its draws."""
+    warmup, moves = new_warmup(kind="low_rank", path=ADAPTIVE), [independent(50)]
+    metric = warmup.tuning.metric
+    warmup.window = WarmupWindow().extended(moves, metric, 10).with_paths(moves)
+    warmup.finish()
+    window = warmup.window
+    assert (window.halves, window.means, window.sample, window.paths) == ((), (), None, None)
 
 
 @pytest.mark.parametrize("factor", [np.array([1.0, 2.0, 3.0]), np.diag([1.0, 2.0, 3.0])])
@@ -328,6 +349,23 @@ def test_while_logp_rises_transitions_are_of_one_step() -> None:
         assert tuning.lengths != (1, 1) or warmup.window.paths is None
     # The window in which it has stopped is the last one of single steps.
     assert [single for _, single in seen] == [at <= windows[4] for at, _ in seen]
+
+
+def test_a_chain_that_has_risen_goes_on_with_paths_if_it_rises_again() -> None:
+    """It has found the typical set; what it shows then are paths, and not to be lost."""
+    warmup, rng, seen, n_windows = new_warmup(1500, path=ADAPTIVE), np.random.default_rng(0), [], 0
+    while n := warmup.draws_to_boundary:
+        rows, ends = n * warmup.steps_per_draw, warmup.stretch.ends_window
+        seen.append((n_windows, warmup.tuning.lengths == (1, 1)))
+        z = rng.normal(size=(rows, SIZE))
+        moves = trajectory(z, -z, np.full(rows, -0.3), np.full(rows, 1), 0.5)
+        rising = n_windows != 2
+        logp = 1e6 * len(seen) * rising * np.ones(rows)
+        observe([warmup], [replace(moves, logp=logp)], n)
+        n_windows += ends
+    assert n_windows > 4
+    assert {single for window, single in seen if window < 3} == {True}
+    assert {single for window, single in seen if window >= 3} == {False}
 
 
 def test_a_chain_that_rises_for_ever_takes_paths_in_the_second_half() -> None:
@@ -642,6 +680,8 @@ def test_a_step_size_at_which_all_is_accepted_doubles(target: float, n: int) -> 
             adaptation.update(rate, 1, share * adaptation.current)
     sizes = {name: (adaptation.current, adaptation.average) for name, adaptation in found.items()}
     assert sizes.pop("all") == pytest.approx((2.0, 2.0))
+    doubled = found["all"]
+    assert (doubled.count, doubled.error, doubled.missing) == (0, 0.0, 0.0), "all begins anew"
     for size in sizes.values():
         assert size == pytest.approx((1.0, 1.0))
 
