@@ -27,9 +27,13 @@ def taken(
     monkeypatch: pytest.MonkeyPatch,
     model: pm.Model,
     failures: dict[str, DeerError] | None = None,
+    auto: str = "numba",
     **options: Any,
 ) -> tuple[str, Sequence[str]]:
-    """The backend of the step, and those tried; steps compile nothing, and may fail."""
+    """The backend of the step, and those tried; steps compile nothing, and may fail.
+
+    On a GPU, `auto` is JAX.
+    """
     tried: list[str] = []
 
     def compiled(step: DeerStep) -> None:
@@ -37,12 +41,12 @@ def taken(
         if failures and step.backend in failures:
             raise failures[step.backend]
 
-    def without_gpu(name: str) -> str:
-        return "numba" if name == "auto" else name
+    def resolved(name: str) -> str:
+        return auto if name == "auto" else name
 
     monkeypatch.setattr(DeerStep, "_compile", compiled)
-    monkeypatch.setattr(pymc_deer.step, "resolve_backend", without_gpu)
-    monkeypatch.setattr(pymc_deer.sampling.shared_step, "resolve_backend", without_gpu)
+    monkeypatch.setattr(pymc_deer.step, "resolve_backend", resolved)
+    monkeypatch.setattr(pymc_deer.sampling.shared_step, "resolve_backend", resolved)
     step = make_step(Settings(options=options), model, Hardware())
     return step.backend, tried
 
@@ -61,6 +65,21 @@ def test_jax_evaluates_functions_faster_than_it_scatters(monkeypatch: pytest.Mon
         group = pm.Normal("group", shape=4)
         pm.Bernoulli("y", logit_p=group[np.arange(40_000) % 4], observed=np.zeros(40_000))
     assert taken(monkeypatch, model) == ("jax", ["jax"])
+
+
+def test_a_function_counts_as_much_as_several_numbers_that_are_scattered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with intercepts(40_000) as model:
+        pm.Potential("functions", -pm.math.exp(pm.Normal("x", shape=15_000)).sum())
+    assert taken(monkeypatch, model) == ("jax", ["jax"])
+
+
+def test_on_a_gpu_there_is_nothing_but_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert taken(monkeypatch, intercepts(40_000), auto="jax") == ("jax", ["jax"])
+    failures: dict[str, DeerError] = {"jax": BackendError("JAX cannot.")}
+    with pytest.raises(BackendError, match="JAX cannot"):
+        taken(monkeypatch, intercepts(8), failures, auto="jax")
 
 
 @pytest.mark.parametrize("error", [BackendError("JAX cannot."), ForkError("JAX cannot here.")])
