@@ -38,6 +38,7 @@ from pymc_deer.sampling.memory_recorder import MemoryRecorder
 from pymc_deer.sampling.recorder import Piece, Values
 from pymc_deer.sampling.settings import Settings
 from pymc_deer.sampling.shared_step import KERNELS
+from pymc_deer.status import StartError
 from pymc_deer.warmup import adaptation
 from tests.support import BACKENDS, SEED, interrupt
 from tests.support import sample as step_by_step
@@ -490,6 +491,9 @@ def test_starts_are_named_with_or_without_the_models_prefix() -> None:
     for name, start in {"s": 2.0, "sub::s": 2.0, "sub::s_log__": np.log(2.0)}.items():
         idata = together(model, initvals={name: start}, **frozen)
         assert_allclose(idata["posterior"]["sub::s"].values[:, 0], 2.0, atol=1e-9)
+    for name in ("s", "sub::s"):
+        with pytest.raises(StartError, match=rf"of {name} has the shape \(3,\), .* \(\)"):
+            together(model, initvals={name: np.ones(3)}, **frozen)
 
 
 def test_a_start_that_is_the_default_is_kept_as_well() -> None:
