@@ -211,7 +211,21 @@ def second_axis(residual: Any, own: Any, groups: Any) -> Any:
     return (rows[:, SORTED].max(axis=0) * own).sum()
 
 
-IN_THEIR_PLACES = [lagged, added_to_data, halves, filled, filled_by_rows, chosen, second_axis]
+def added_to_a_column(residual: Any, own: Any, groups: Any) -> Any:
+    """Of an array whose rows are others' and stay where they are."""
+    return (pt.inc_subtensor(pt.stack([own, own], axis=1)[:, 0], residual) ** 2).sum()
+
+
+def added_to_each(residual: Any, own: Any, groups: Any) -> Any:
+    """By as many dimensions fewer, so that its rows are those of another axis."""
+    sums = pt.inc_subtensor(pt.zeros((3, N, 2))[:, :, 0], residual)
+    return (sums.max(axis=(0, 2)) * own).sum()
+
+
+IN_THEIR_PLACES = [
+    *(lagged, added_to_data, added_to_a_column, added_to_each, halves, filled, filled_by_rows),
+    *(chosen, second_axis),
+]
 
 
 def assert_values_stay(function: Callable[[Any, Any, Any], Any]) -> None:
