@@ -785,3 +785,32 @@ def test_divergences_count_by_the_draws_they_would_be_seen_in() -> None:
         rejected.append(1.0 - learned.target.rate)
     assert rejected[1] == pytest.approx(rejected[0] * 20**-0.3)
     assert rejected[0] < 0.15
+
+
+def test_what_is_forgotten_is_not_looked_at() -> None:
+    """The first fifth of a window is run with what the one before has learnt."""
+    warmup = new_warmup(400, path=ADAPTIVE)
+    warmup.rising = False
+    for i, stretch in enumerate(warmup.schedule):
+        warmup.done = i
+        window = warmup.extended_window([independent(20)])
+        assert bool(window.halves) == stretch.learns_metric
+        assert (window.paths is not None) == (stretch.learns_metric or not stretch.explores)
+
+
+def test_with_a_metric_that_stays_the_step_size_is_averaged_over_all_of_warmup() -> None:
+    warmup = new_warmup(400, factor=np.full(SIZE, 3.0))
+    warmup.begin_at(0.4)
+    drive(warmup)
+    assert warmup.dual_averaging is not None
+    assert warmup.dual_averaging.count == len(warmup.schedule)
+
+
+def test_a_copy_learns_without_the_others_knowing() -> None:
+    warmup = new_warmup(400)
+    drive(warmup.copy())
+    assert vars(warmup) == vars(new_warmup(400)) | {
+        "tuning": warmup.tuning,
+        "angles": warmup.angles,
+    }
+    assert warmup.tuning.step_size == 0.5
