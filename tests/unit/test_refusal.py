@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
 from pymc_deer import DeerHMC, DeerMALA
+from pymc_deer.chains.refusal import refuse_data
 from pymc_deer.status import ModelError
 from tests.support import sample
 
@@ -35,9 +37,34 @@ def steps() -> None:
 
 def masked() -> None:
     """NaN in a covariate, which the model leaves out."""
-    covariate = np.array([0.3, np.nan])
-    known = pt.where(np.isnan(covariate), 0.0, pt.as_tensor(np.nan_to_num(covariate)))
+    covariate = pt.as_tensor([0.3, np.nan])
+    known = pt.where(pt.isnan(covariate), 0.0, covariate)
     pm.Normal("y", pm.Normal("x") * known, observed=[1.0, 2.0])
+
+
+def nan_in_shared_data() -> None:
+    pm.Normal("y", pm.Normal("x") * pytensor.shared(np.array([1.0, np.nan])), observed=[1.0, 2.0])
+
+
+def nan_in_what_was_observed() -> None:
+    observed = pytensor.shared(np.array([1.0, np.nan]))
+    pm.Normal("y", pm.Normal("x"), observed=observed, shape=2)
+
+
+def nan_in_a_potential() -> None:
+    pm.Potential("y", -((pm.Normal("x") - pt.as_tensor([1.0, np.nan])) ** 2).sum())
+
+
+@pytest.mark.parametrize(
+    "build", [nan_in_shared_data, nan_in_what_was_observed, nan_in_a_potential]
+)
+def test_nan_is_found_wherever_data_are(build: Callable[[], None]) -> None:
+    with pm.Model() as model:
+        build()
+        # Its own data are in order, wherever it starts.
+        pm.Potential("wall", pt.switch(pt.gt(model["x"], 1.0), 0.0, -np.inf))
+    with pytest.raises(ModelError, match=r"^logp of y is NaN, and there is NaN in the data"):
+        refuse_data(model, model.initial_point())
 
 
 @pytest.mark.parametrize("build", [plateau, far_from_data, at_its_mode, steps, masked])
