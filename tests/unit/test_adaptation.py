@@ -52,7 +52,7 @@ def test_windows_grow_and_are_adapted_often() -> None:
 
 
 def test_the_first_fifth_of_a_window_forgets_what_was_before_it() -> None:
-    schedule, first = warmup_schedule(3000, 10), 0
+    schedule, first, n_forgotten = warmup_schedule(3000, 10), 0, 0
     ends = [i for i, stretch in enumerate(schedule) if stretch.ends_window]
     for end in ends:
         looked_at = [stretch.learns_metric for stretch in schedule[first : end + 1]]
