@@ -14,8 +14,9 @@ from pytensor.graph.rewriting.basic import (
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Prod, Sum
 from pytensor.tensor.signal.conv import AbstractConvolveNd
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
-from pymc_deer.graphs.canonical import without_distributor
+from pymc_deer.graphs.canonical import without_pitfalls
 from pymc_deer.graphs.filled_arrays import with_wide_lengths
 from pymc_deer.graphs.log_products import sigmoid_by_exponential, softplus_by_products
 from pymc_deer.graphs.short_axes import shuffled_once
@@ -35,6 +36,9 @@ _BEHIND_SOFTPLUS = 1.91
 
 _LAST = 1000.0
 """Position behind all of PyTensor's rewrites, which make such sums of others."""
+
+
+_SHORT = ("int8", "uint8", "int16", "uint16")
 
 
 @node_rewriter([Sum, Prod])
@@ -71,12 +75,23 @@ def convolved_in_one_mode(fgraph: Any, node: Any) -> list[Any] | None:
     return [pt.specify_shape(found, node.outputs[0].type.shape)]
 
 
+@node_rewriter([AdvancedSubtensor, AdvancedIncSubtensor])
+def with_wide_indices(fgraph: Any, node: Any) -> list[Any] | None:
+    """Give indices of few bits more of them: JAX adds the axis's length to those below zero."""
+    first = 1 if isinstance(node.op, AdvancedSubtensor) else 2
+    arrays, indices = node.inputs[:first], node.inputs[first:]
+    if not any(index.type.dtype in _SHORT for index in indices):
+        return None
+    wide = [i.astype("int64") if i.type.dtype in _SHORT else i for i in indices]
+    return node.op.make_node(*arrays, *wide).outputs
+
+
 _PREPARED, _MERGED, _BEHIND_ALL = 1001.0, 1002.0, 1003.0
 """Positions behind the one before: of what kernels are made of, and of the kernels."""
 
-JAX_MODE = without_distributor(with_wide_lengths(OwnMode.of("JAX"))).register(
+JAX_MODE = without_pitfalls(with_wide_lengths(OwnMode.of("JAX"))).register(
     (dfs_rewriter(convolved_in_one_mode), _BEHIND_STABILIZATION),
-    (dfs_rewriter(cast_accumulated), _LAST),
+    (dfs_rewriter(cast_accumulated, with_wide_indices), _LAST),
 )
 JAX_CPU_MODE = JAX_MODE.register(
     (dfs_rewriter(softplus_by_products), _BEHIND_STABILIZATION),

@@ -18,7 +18,7 @@ import pymc_deer.ops.groups_numba
 import pymc_deer.ops.inlined_composite_numba
 import pymc_deer.ops.shuffle_numba
 import pymc_deer.ops.vector_loop_numba  # noqa: F401
-from pymc_deer.graphs.canonical import without_distributor
+from pymc_deer.graphs.canonical import without_pitfalls
 from pymc_deer.graphs.filled_arrays import with_wide_lengths
 from pymc_deer.graphs.short_axes import (
     inlined_gradient,
@@ -171,7 +171,7 @@ _IN_PLACE_OF_PYTENSORS = (
 )
 
 # PyMC's rewrite reaches the parameter checks inside of loops too, which would raise in a run.
-_WITHOUT_CHECKS = without_distributor(with_wide_lengths(OwnMode.of("NUMBA"))).including(
+_WITHOUT_CHECKS = without_pitfalls(with_wide_lengths(OwnMode.of("NUMBA"))).including(
     "local_check_parameter_to_ninf_switch"
 )
 

@@ -15,11 +15,15 @@ from pymc_deer.graphs.checks import term_logps
 from pymc_deer.layout import Layout, Point
 from pymc_deer.metric import identity_metric
 from pymc_deer.options import Options
+from pymc_deer.precision import in_precision
 from pymc_deer.status import ModelError, invalid_option
 
 _DENSE_MATRICES = 20
 """Matrices D x D that a dense metric takes: L, the moments of two halves that it is estimated from,
 those of all, and workspace."""
+
+_OF_SECOND_DERIVATIVES = ("stochastic", "exact")
+"""Rules that take products with the Hessian."""
 
 _FAR = (1.0, 1e3, 1e6)
 """How far out a coordinate is moved to see whether logp feels it, in unconstrained units."""
@@ -42,8 +46,16 @@ def refuse_dense(options: Options, solver: Solver) -> None:
 
 
 def refuse_hvp(options: Options, density: Density) -> None:
-    """Refuse an `hvp` of the user's that does not give a vector."""
+    """Refuse an `hvp` of the user's that gives no vector, and a rule that needs one if none can be.
+
+    Raises
+    ------
+    OptionError
+        With what the user's function, or PyTensor, has to say.
+    """
     if options.hvp is None:
+        if options.window != 1 and options.jacobian in _OF_SECOND_DERIVATIVES:
+            _refuse_second_derivative(options, density)
         return
     expected = "a function (x, v) -> H v of symbolic vectors, which gives another"
     try:
@@ -52,6 +64,20 @@ def refuse_hvp(options: Options, density: Density) -> None:
             raise TypeError(f"It gives {product}.")
     except Exception as error:
         raise invalid_option(options.sampler, "hvp", options.hvp, expected) from error
+
+
+def _refuse_second_derivative(options: Options, density: Density) -> None:
+    try:
+        with in_precision(density.dtype):
+            density.hvp(density.x, density.x.type("v"))
+    except Exception as error:
+        raise invalid_option(
+            options.sampler,
+            "jacobian",
+            options.jacobian,
+            f"'secant' or 'preconditioned', as logp has no second derivative here ({error}), or "
+            "have an hvp=... beside it",
+        ) from error
 
 
 def refuse_data(model: Model, point: Point) -> None:

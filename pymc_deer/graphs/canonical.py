@@ -1,4 +1,4 @@
-"""PyTensor's canonical form of a graph, in a time that grows with the graph alone."""
+"""PyTensor's rewrites, without those that take minutes or fail."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 from pytensor.compile.mode import Mode
 from pytensor.graph.rewriting.utils import rewrite_graph
 
-_DISTRIBUTOR = "local_greedy_distributor"
-"""The rewrite that multiplies sums out where one product fewer is left. In a recursion that is
-written out step by step it tries every step again behind every other: of 80, for minutes. Other
-models' graphs are the same without it."""
+_LEFT_OUT = ("local_greedy_distributor", "local_sumsqr2dot")
+"""The first multiplies sums out where one product fewer is left. In a recursion that is written out
+step by step it tries every step again behind every other: of 80, for minutes. Other models' graphs
+are the same without it. The second makes a product of matrices of a sum over squares, and fails
+where these are of what has been scaled, as those of a window's states are."""
 
 
 def canonical(outputs: Any, *also: str, but: Sequence[str] = (), clone: bool = False) -> Any:
@@ -22,10 +23,10 @@ def canonical(outputs: Any, *also: str, but: Sequence[str] = (), clone: bool = F
     clone
         Whether the graph that is given stays as it is.
     """
-    include, exclude = ("canonicalize", *also), (_DISTRIBUTOR, *but)
+    include, exclude = ("canonicalize", *also), (*_LEFT_OUT, *but)
     return rewrite_graph(outputs, include=include, exclude=exclude, clone=clone)
 
 
-def without_distributor(mode: Mode) -> Mode:
-    """A mode that compiles without that rewrite."""
-    return mode.excluding(_DISTRIBUTOR)
+def without_pitfalls(mode: Mode) -> Mode:
+    """A mode that compiles without these rewrites."""
+    return mode.excluding(*_LEFT_OUT)

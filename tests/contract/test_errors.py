@@ -111,6 +111,11 @@ def model_of(build: Callable[[], object]) -> Callable[[], pm.Model]:
     return model
 
 
+def no_second_derivative() -> None:
+    """That of a concentration is a function whose derivative PyMC does not have."""
+    pm.VonMises("y", 0, pm.HalfNormal("x"), observed=np.ones(2))
+
+
 def each(name: str, *values: Any, **arguments: Any) -> tuple[Trigger, ...]:
     """Every one of these values of an argument is the mistake."""
     return tuple(made(**{name: value}, **arguments) for value in values)
@@ -724,6 +729,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`hvp` not callable": each("hvp", "grad", 3, np.ones(2)),
     "`hvp` that fails, or gives no vector": each(
         "hvp", lambda x: x, lambda x, v: 1.0, lambda x, v: pt.sum(v)
+    ),
+    '`jacobian="stochastic"` or `"exact"` where logp has no second derivative': each(
+        "jacobian", "stochastic", "exact", window=8, build=model_of(no_second_derivative)
     ),
     "`compile_kwargs` not empty": each("compile_kwargs", {"mode": "JAX"}),
     "`vars` names something that is not a free variable "

@@ -1,9 +1,14 @@
-"""The canonical form: without the rewrite whose time grows with the square of a recursion."""
+"""Rewrites of PyTensor's: without one whose time grows with the square of a recursion, and without
+one that fails."""
 
 from typing import Any
 
+import numpy as np
+import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
+from numpy.testing import assert_allclose
 from pymc.pytensorf import rewrite_pregrad
 from pytensor.graph.basic import equal_computations
 from pytensor.graph.fg import FunctionGraph
@@ -59,6 +64,20 @@ def test_nor_in_what_is_made_of_a_model(tried: list[Any], monkeypatch: pytest.Mo
         graph = FunctionGraph(program.inputs, program.outputs, clone=True)
         mode.excluding("inplace").optimizer.rewrite(graph)
     assert not tried
+
+
+def test_squares_of_scaled_states_are_summed_in_windows() -> None:
+    """PyTensor's rewrite fails there, which is an error here."""
+    with pm.Model() as model:
+        a = pm.Flat("a", shape=(4, 3))
+        pm.Potential("p", -((0.01 * a**3) ** 2).sum())
+    program = build_gradients(build_density(model), 2)
+    states = np.arange(24.0).reshape(2, 12) / 10
+    for mode in (NUMBA_MODE, JAX_MODE):
+        graph = FunctionGraph(program.inputs, program.outputs, clone=True)
+        mode.excluding("inplace").optimizer.rewrite(graph)
+    function: Any = pytensor.function(program.inputs, program.outputs[0], mode="FAST_COMPILE")
+    assert_allclose(function(states), -1e-4 * (states**6).sum(axis=1))
 
 
 def test_the_rest_is_pytensors() -> None:

@@ -35,3 +35,21 @@ def test_a_batch_of_convolutions_has_a_gradient(
     for i, state in enumerate(x):
         assert_allclose(logp[i], model.compile_logp(sum=True)({"kept_logodds__": state}), rtol=1e-6)
         assert_allclose(dlogp[i], model.compile_dlogp()({"kept_logodds__": state}), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int64"])
+def test_indices_of_few_bits_count_from_the_end_of_a_long_axis(dtype: str) -> None:
+    """A lookup, and what its gradient adds up."""
+    index = np.random.default_rng(0).integers(-100, 100, 60).astype(dtype)
+    n = 40_000 if dtype == "int16" else 300
+    with pm.Model() as model:
+        a = pm.Flat("a", shape=n)
+        pm.Normal("y", a[index], 1.0, observed=np.zeros(60))
+    density, x = build_density(model), np.linspace(-1.0, 1.0, n)
+    inputs, values = [density.x, *density.params], (x, *density.param_values({}))
+    outputs = [density.logp, density.dlogp]
+    logp, dlogp = pytensor.function(inputs, outputs, mode=JAX_CPU_MODE)(*values)  # type: ignore[misc]
+    expected = np.zeros(n)
+    np.subtract.at(expected, index.astype(int), x[index.astype(int)])
+    assert_allclose(logp, model.compile_logp(sum=True)({"a": x}))
+    assert_allclose(dlogp, expected)
