@@ -160,7 +160,7 @@ def test_an_arrays_own_metadata_tell_of_the_draws_at_the_end(
 def test_one_process_at_a_time_goes_on_with_a_run(tmp_path: Path) -> None:
     first = RunPlace.new(tmp_path)
     (tmp_path / "checkpoint.npz").touch()
-    with pytest.raises(OptionError, match="another process is at work"):
+    with pytest.raises(OptionError, match="another run is at work"):
         RunPlace.of_run(tmp_path)
     first.lock.close()
     RunPlace.of_run(tmp_path).lock.close()
