@@ -85,6 +85,10 @@ def _multiplied(variable: Any) -> set[Any]:
         divisor = "divisor", frozenset(_multiplied(node.inputs[1]))
         return {*_multiplied(node.inputs[0]), divisor}
     if isinstance(kind, ps.Mul) or isinstance(node.op, Dot):
+        factors = [v for v in node.inputs if not isinstance(v, Constant)]
+        if len(factors) > 1 and any(_summed_up(v) is not _seen(v) for v in factors):
+            # A product of sums is more than the sum of the products.
+            return {variable}
         return set().union(*map(_multiplied, node.inputs))
     return {variable}
 
@@ -124,7 +128,16 @@ def _base(square: Any) -> Any:
 
 def _summed_up(variable: Any) -> Any:
     """What a sum is of, along whatever axes."""
-    while variable.owner is not None and isinstance(variable.owner.op, (Sum, *_VIEWS)):
+    return _behind(variable, (Sum, *_VIEWS))
+
+
+def _seen(variable: Any) -> Any:
+    """What is seen through views."""
+    return _behind(variable, _VIEWS)
+
+
+def _behind(variable: Any, ops: tuple[type, ...]) -> Any:
+    while variable.owner is not None and isinstance(variable.owner.op, ops):
         variable = variable.owner.inputs[0]
     return variable
 

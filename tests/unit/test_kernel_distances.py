@@ -126,6 +126,7 @@ def test_bounds_may_be_integers() -> None:
         lambda x, y: pt.clip(x - 2.0 * y + x**2, 0.0, np.inf),
         lambda x, y: pt.clip(x**2 + y**2 - 2.0 * pt.exp(x), 0.0, np.inf),
         lambda x, y: pt.clip(x**2 + y**2 - 2.0 * x, 0.0, np.inf),
+        lambda x, y: pt.clip(pt.sum(x**2) + pt.sum(y**2) - 2 * pt.sum(x) * pt.sum(y), 0.0, np.inf),
         lambda x, y: pt.clip(x**2 + pt.exp(y) ** 2 - 2.0 * x * y, 0.0, np.inf),
         lambda x, y: pt.clip(x**2 + y**2 - 2.0 * x * y * pt.cos(x), 0.0, np.inf),
         lambda x, y: pt.clip(x**2 + y**2 - 2.0 * x**2 * y, 0.0, np.inf),
