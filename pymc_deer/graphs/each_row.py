@@ -18,7 +18,7 @@ from pymc_deer.modes import OwnMode
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
 
-_MODE = OwnMode.of("FAST_COMPILE")
+MODE = OwnMode.of("FAST_COMPILE")
 """Each Op is one call of NumPy for a whole batch of draws: there is no loop to compile."""
 
 OfRows = Callable[[np.ndarray], Sequence[np.ndarray]]
@@ -76,7 +76,7 @@ def bytes_of_largest(outputs: Sequence[Tensor], x: Tensor, example: np.ndarray) 
         # Lengths may be integers of 8 bits, and so would their product be.
         lengths = [[pt.cast(n, "int64") for n in shapes.shape_tuple(v) or ()] for v in others]
         symbolic = [_size(v, of_v) for v, of_v in zip(others, lengths, strict=True)]
-        function: Any = pytensor.function([x], symbolic, mode=_MODE, on_unused_input="ignore")
+        function: Any = pytensor.function([x], symbolic, mode=MODE, on_unused_input="ignore")
         sizes += function(example)
     return int(max([example.nbytes, *sizes]))
 
@@ -96,7 +96,7 @@ def _together(outputs: Mapping[str, Tensor], x: Tensor, example: np.ndarray) -> 
             v if v.type.ndim > s.type.ndim else pt.broadcast_to(v, (rows.shape[0], *s.shape))
             for v, s in zip(vectorize_graph(single, {x: rows}), single, strict=True)
         ]
-        function: Any = pytensor.function([rows], batch, mode=_MODE, on_unused_input="ignore")
+        function: Any = pytensor.function([rows], batch, mode=MODE, on_unused_input="ignore")
         function(np.stack([example, example]))
     except Exception:  # noqa: BLE001 - whatever Ops raise, one row at a time may work
         return None
@@ -106,7 +106,7 @@ def _together(outputs: Mapping[str, Tensor], x: Tensor, example: np.ndarray) -> 
 def _row_by_row(outputs: Mapping[str, Tensor], x: Tensor, example: np.ndarray) -> OfRows:
     """One row after the other, each of whose values must have the shape of the example's."""
     single: Any = pytensor.function(
-        [x], list(outputs.values()), mode=_MODE, on_unused_input="ignore"
+        [x], list(outputs.values()), mode=MODE, on_unused_input="ignore"
     )
     expected = [np.shape(value) for value in single(example)]
 

@@ -54,7 +54,7 @@ def test_auto_measures_where_windows_may_pay_and_keeps_the_measurements(
     assert step.calibration.trials[0].window == 1
     assert step.calibration.trials[0].microseconds > 0
     plan = step.solver.plan
-    left = {rows for _, rows in step.solver._buffers._kept}
+    left = {kind[-1] for kind in step.solver._spares._kept if kind[0] == "buffers"}
     assert left <= {plan.capacity, plan.capacity + plan.window}, "of other widths that were tried"
     idata = sample(step)
     assert (idata["sample_stats"]["window"] == step.calibration.window).all()
