@@ -13,13 +13,17 @@ LogpDlogp = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 class Step(NamedTuple):
-    """One transition: next state and proposal (D,), log ratio, acceptance, and the path."""
+    """One transition: next state and proposal (D,), log ratio, acceptance, the path, and soundness.
+
+    Sound is one that begins where logp and its gradient are finite.
+    """
 
     z: np.ndarray
     proposal: np.ndarray
     log_alpha: float
     accepted: bool
     path: list[np.ndarray]
+    sound: bool
 
 
 def kick_shares(n_leapfrog: int, step_size: float) -> np.ndarray:
@@ -62,18 +66,20 @@ def transition(
     n_leapfrog: int = 1,
 ) -> Step:
     """One transition of `n_leapfrog` leapfrog steps and a Metropolis test."""
-    path, logps = [], []
+    path, logps, sound = [], [], []
 
     def gradient(position: np.ndarray) -> np.ndarray:
         logp, dlogp = density(position)
         path.append(position)
         logps.append(logp)
+        sound.append(bool(np.isfinite([logp, *dlogp]).all()))
         return dlogp
 
     position, momentum = flow(gradient, z, xi, step_size, n_leapfrog)
     log_alpha = logps[-1] - 0.5 * momentum @ momentum - logps[0] + 0.5 * xi @ xi
     accepted = bool(np.isfinite(log_alpha) and log_alpha > log_u)
-    return Step(position if accepted else z, position, float(log_alpha), accepted, path[:-1])
+    end = position if accepted else z
+    return Step(end, position, float(log_alpha), accepted, path[:-1], sound[0])
 
 
 def sequential(
@@ -130,11 +136,12 @@ def windowed(
         guess = guess[:width]
         previous = np.vstack([start, guess[:-1]])
         new, solved = np.empty_like(guess), np.empty_like(guess)
+        sound = np.empty(width, bool)
         carried = start
         for t in range(width):
             i = done + t
             step = transition(density, previous[t], xi[i], log_u[i], sizes[i], lengths[i])
-            new[t] = step.z
+            new[t], sound[t] = step.z, step.sound
             proposal = step.proposal + np.clip(moved[i], 0, 1) * (carried - previous[t])
             change = proposal @ proposal - carried @ carried
             known = step.proposal @ step.proposal - previous[t] @ previous[t]
@@ -142,6 +149,7 @@ def windowed(
             carried = proposal if np.isfinite(ratio) and ratio > log_u[i] else carried
             solved[t] = carried
         wrong = np.abs(np.cumsum(new - guess, axis=0)).max(axis=1)[:-1] > tol
+        wrong |= ~sound[1:]
         committed = 1 + (int(np.argmax(wrong)) if wrong.any() else width - 1)
         states[done : done + committed] = new[:committed]
         start = new[committed - 1]

@@ -13,8 +13,9 @@ DEER iteration of Lim et al. 2024 with a diagonal Jacobian, for MALA as in Zolto
     S'_t   = Q_t + J_t * (S'_{t-1} - prev_t), or S'_{t-1}   one scan, with decisions of its own
     e_t    = |sum over j <= t of (F_j - S_j)|_inf           bounds the error of the old guess
 
-F_1 is exact, since s_0 is. If e_t <= tol along a prefix of length k - 1, then F_1..F_k are
-transitions from states within a small multiple of tol of the exact ones: these k are committed.
+F_1 is exact, since s_0 is. If e_t <= tol along a prefix of length k - 1, and logp and its gradient
+are finite at S_t, then F_1..F_k are transitions from states within a small multiple of tol of the
+exact ones: these k are committed.
 Every sweep therefore commits at least one step. The residuals F_j - S_j are summed because they
 add up along the slow directions of the chain; the bound on their sums bounds the error whatever
 the curvature, the rule and the length of the window (see docs/exactness.md).
@@ -24,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
@@ -191,11 +193,21 @@ def _sweep(
     decided = log_alpha, log_u, bend
     next_guess, error = window_scan(moved, proposals, previous, guess, start, *decided)
     step = pt.arange(states.shape[0])
-    committed = 1 + pt.min(pt.switch(error <= tol, states.shape[0] - 1, step))
+    is_right = pt.and_(error <= tol, pt.concatenate([_is_sound(logp, dlogp)[1:], [True]]))
+    committed = 1 + pt.min(pt.switch(is_right, states.shape[0] - 1, step))
     inputs = [guess, memory, start, xi, log_u, probes, step_size, n_leapfrog, bend, curvature, tol]
     inputs += [blocking, *metric.params, *density.params]
     rows = [states, logp, dlogp, log_alpha, energy]
     return Program(inputs, [next_guess, next_memory, *rows, committed])
+
+
+def _is_sound(logp: Tensor, dlogp: Tensor) -> Tensor:
+    """Whether a chain may stand where each transition ends, (W,), and so where it begins.
+
+    None stands where its density is 0, but a guess within the tolerance of where it does may. What
+    is accepted from there or not is no transition of the chain's, which would never leave.
+    """
+    return pt.and_(pt.abs(logp) < np.inf, pt.all(pt.abs(dlogp) < np.inf, axis=1))
 
 
 def _arguments(
