@@ -21,6 +21,7 @@ from rich.table import Column
 
 from pymc_deer.backends import resolve_backend, resolve_noise
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.blas import Blas
 from pymc_deer.chains.calibration import Calibration
 from pymc_deer.chains.chain import Chain, ChainRecord
 from pymc_deer.chains.prepare import Prepared, new_warmup, prepare
@@ -132,7 +133,8 @@ class DeerStep(BlockedStep):
     @cached_property
     def density(self) -> Density:
         """The log-density of this step's variables."""
-        with uncollected():
+        # With the threads that every process has: what follows from data may round by them.
+        with uncollected(), Blas().one_thread():
             return build_density(self.model, self.vars, self.options.hvp)
 
     @cached_property

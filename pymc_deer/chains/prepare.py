@@ -8,6 +8,7 @@ from pymc.model import Model
 
 from pymc_deer.backends import make_solver, resolve_noise, runs_on_gpu
 from pymc_deer.backends.base import Solver
+from pymc_deer.backends.blas import Blas
 from pymc_deer.chains.calibration import (
     Calibration,
     choose_curvature,
@@ -123,7 +124,9 @@ def prepare(
     calibration
         What an earlier preparation chose, in another process.
     """
-    factor = options.metric_factor(density.size)
+    # With the threads that every process has: what follows from a metric rounds by their number.
+    with Blas().one_thread():
+        factor = options.metric_factor(density.size)
     kind = metric_kind(options, density)
     rules: Sequence[Rule] = () if options.jacobian == "auto" else (options.jacobian,)
     rule = rules[0] if rules else DEFAULT_RULE

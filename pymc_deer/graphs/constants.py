@@ -75,10 +75,9 @@ def lifted(outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, 
         elementwise = all(isinstance(op, Elemwise) for op in clients)
         return elementwise or "float" in var.type.dtype or var.data.size >= _LIFTED_INDICES
 
-    constants: list[Any] = [v for v in graph.variables if liftable(v)]
-    # One that is an output itself is taken by no node.
-    places = {node: i for i, node in enumerate(graph.toposort())}
-    constants.sort(key=lambda v: places.get(graph.clients[v][0][0], len(places)))
+    # In the order in which they are taken, so that compiled code is found again.
+    taken = [v for node in graph.toposort() for v in node.inputs]
+    constants: list[Any] = [v for v in dict.fromkeys([*taken, *graph.outputs]) if liftable(v)]
     inputs = (c.type.clone(shape=c.data.shape)(f"constant_{i}") for i, c in enumerate(constants))
     pairs = list(zip(inputs, constants, strict=True))
     made = graph_replace(list(outputs), {c: v for v, c in pairs}, strict=False)

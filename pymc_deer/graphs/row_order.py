@@ -161,7 +161,8 @@ def _sums_by_group(
 ) -> dict[int, list[_Sums]]:
     """All sums by known groups, by the number of rows."""
     found: dict[int, list[_Sums]] = defaultdict(list)
-    for node in graph.apply_nodes:
+    # Of several orders that are as fast the same one each time.
+    for node in graph.toposort():
         if not isinstance(node.op, AdvancedIncSubtensor):
             continue
         sums, _, *indices = node.inputs

@@ -290,7 +290,8 @@ def _begun(
     # All variables are the step's own: what is left are data.
     params = step.density.param_values({})
     with phases.of("compile"):
-        values = Values(step.model, step.density, settings.var_names, settings.chains)
+        with step.solver.one_blas_thread():
+            values = Values(step.model, step.density, settings.var_names, settings.chains)
         # Where devices share the chains, their programs are compiled here.
         ensemble = _started(step, params, settings, hardware, initvals)
     stored = settings.stored(step.options)
@@ -326,7 +327,8 @@ def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run
         phases = Phases(checkpoint.seconds)
         with phases.of("compile"):
             step = make_step(replace(settings, options=options), model, hardware)
-            values = Values(model, step.density, settings.var_names, settings.chains)
+            with step.solver.one_blas_thread():
+                values = Values(model, step.density, settings.var_names, settings.chains)
         checkpoint.fingerprint.refuse_other_values(values)
         params = step.density.param_values({})
         with phases.of("compile"):

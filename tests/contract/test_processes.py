@@ -12,6 +12,8 @@ import pymc as pm
 import pytest
 from threadpoolctl import threadpool_limits
 
+import pymc_deer
+import pymc_deer.step as steps
 from pymc_deer import DeerMALA
 from pymc_deer.backends import make_solver
 from pymc_deer.backends.blas import Blas
@@ -23,6 +25,8 @@ from pymc_deer.density import build_density
 from pymc_deer.examples import eight_schools
 from pymc_deer.metric import Metric, identity_metric
 from pymc_deer.noise import draw_tape
+from pymc_deer.options import Options
+from pymc_deer.sampling import driver
 from pymc_deer.status import BackendError, ForkError
 from pymc_deer.step import DeerStep
 from pymc_deer.sweep import SweepSpec
@@ -157,6 +161,26 @@ def test_coordinates_are_changed_with_one_thread(monkeypatch: pytest.MonkeyPatch
         sample(step, chains=1, tune=200, blas_cores=None)
         assert blas.n_threads == 2
     assert set(seen) == {("to_x_by_row", 1), ("to_z", 1)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_follows_from_data_is_computed_with_one_thread(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constants of a model, and what is made of a metric: workers compute them anew."""
+    seen = set()
+    for owner, name in ((steps, "build_density"), (Options, "metric_factor"), (driver, "Values")):
+        original = getattr(owner, name)
+
+        def counted(*arguments: Any, name: str = name, original: Any = original) -> Any:
+            seen.add((name, Blas().n_threads))
+            return original(*arguments)
+
+        monkeypatch.setattr(owner, name, counted)
+    options: dict[str, Any] = {"backend": backend, "window": 1, "metric": np.ones(10)}
+    with threadpool_limits(2, "blas"), eight_schools():
+        pymc_deer.sample(5, tune=5, chains=1, quiet=True, **options)
+    assert seen == {("build_density", 1), ("metric_factor", 1), ("Values", 1)}
 
 
 def memory_setting(packed: bytes) -> Any:

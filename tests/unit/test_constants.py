@@ -76,6 +76,16 @@ def test_large_constants_become_inputs_and_short_indices_stay() -> None:
     assert_allclose(out.eval({x: np.arange(5.0), variable: DATA[:100]}), expected)
 
 
+def test_they_come_in_the_order_in_which_they_are_taken() -> None:
+    """Also those that one node takes, whatever lies where in memory: their code is found again."""
+    x, kept = pt.vector("x", shape=(len(DATA),)), []
+    for _ in range(8):
+        lower, upper = pt.constant(DATA - 1), pt.constant(DATA + 1)
+        _, pairs = lifted([pt.clip(x, lower, upper).sum()])
+        assert_allclose([value.data[0] for _, value in pairs], [DATA[0] - 1, DATA[0] + 1])
+        kept.append((lower, upper, np.empty(len(kept))))
+
+
 def test_masks_stay_however_long_they_are() -> None:
     """JAX must know how many elements they choose."""
     x, mask = pt.vector("x", shape=(5000,)), np.arange(5000) % 2 == 0

@@ -310,6 +310,22 @@ def test_the_larger_sums_say_where_rows_lie() -> None:
     assert np.all(np.diff(found // _BLOCK) >= 0)
 
 
+def test_of_two_orders_that_are_as_fast_the_same_one_is_taken_each_time() -> None:
+    """Of senders and receivers: sums in another order round otherwise."""
+    n_groups = 2 * _CACHED
+    first, second = (_rng.permutation(np.repeat(np.arange(n_groups), 2)) for _ in range(2))
+    orders, kept = set(), []
+    for _ in range(8):
+        with pm.Model() as model:
+            a, b = pm.Normal("a", shape=n_groups), pm.Normal("b", shape=n_groups)
+            rows = a[pm.Data("first", first)] - b[pm.Data("second", second)]
+            pm.Normal("y", rows, 1.0, observed=np.zeros(len(first)))
+        density = build_density(model)
+        orders.add(b"".join(p.tobytes() for p in density.param_values({}) if p.dtype.kind == "i"))
+        kept.append(density)
+    assert len(orders) == 1
+
+
 def test_data_that_stay_are_put_in_order_once() -> None:
     """Between draws: large ones take longer than a gradient to copy, to compare and to send."""
     with pm.Model() as model:
