@@ -85,7 +85,8 @@ def check_window(case: Problem, backend: BackendName, rule: Rule, window: int) -
     tape = case.tape(512)
     exact = case.run(case.solver(backend, 1), tape)
     accepted = exact.log_alpha > tape.log_u
-    assert 0.2 < accepted.mean() < 0.98, "the tape must see both acceptances and rejections"
+    assert accepted.mean() > 0.2, "the tape must see acceptances"
+    assert np.count_nonzero(~accepted) >= 5, "and rejections"
 
     solver = case.solver(backend, window, rule)
     for tol in TOLERANCES:
