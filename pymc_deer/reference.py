@@ -66,20 +66,20 @@ def transition(
     n_leapfrog: int = 1,
 ) -> Step:
     """One transition of `n_leapfrog` leapfrog steps and a Metropolis test."""
-    path, logps, sound = [], [], []
+    path, logps, slopes = [], [], []
 
     def gradient(position: np.ndarray) -> np.ndarray:
         logp, dlogp = density(position)
         path.append(position)
         logps.append(logp)
-        sound.append(bool(np.isfinite([logp, *dlogp]).all()))
+        slopes.append(dlogp)
         return dlogp
 
     position, momentum = flow(gradient, z, xi, step_size, n_leapfrog)
     log_alpha = logps[-1] - 0.5 * momentum @ momentum - logps[0] + 0.5 * xi @ xi
     accepted = bool(np.isfinite(log_alpha) and log_alpha > log_u)
-    end = position if accepted else z
-    return Step(end, position, float(log_alpha), accepted, path[:-1], sound[0])
+    end, sound = position if accepted else z, bool(np.isfinite([logps[0], *slopes[0]]).all())
+    return Step(end, position, float(log_alpha), accepted, path[:-1], sound)
 
 
 def sequential(
