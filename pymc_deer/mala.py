@@ -31,9 +31,9 @@ class DeerMALA(DeerStep):
     vars
         Variables to sample; all continuous ones of the model by default.
     backend
-        ``"numba"``, ``"jax"``, or ``"auto"``: JAX where it has a GPU, otherwise Numba, which runs
-        in the processes that `pm.sample` forks. (`pymc_deer.sample`, which has one process, takes
-        JAX on a CPU too, unless the model indexes much data or JAX cannot run it.)
+        ``"numba"``, ``"jax"``, or ``"auto"``, the default: JAX where it has a GPU, otherwise Numba,
+        which runs in the processes that `pm.sample` forks. (`pymc_deer.sample`, which has one
+        process, takes JAX on a CPU too, unless the model indexes much data or JAX cannot run it.)
     step_size
         Leapfrog step size in whitened units (the Langevin drift step is its square over 2).
         Adapted in warm-up by default.
@@ -45,34 +45,36 @@ class DeerMALA(DeerStep):
         on a log scale), with which a chain gets out of places too narrow for the tuned one. 0 by
         default.
     target_accept
-        Acceptance rate that warm-up aims at. ``"auto"`` is 0.7, above the optimum of sequential
-        MALA, 0.574, because sweeps converge faster at smaller steps.
+        Acceptance rate that warm-up aims at. ``"auto"``, the default, is 0.7, above the optimum of
+        sequential MALA, 0.574, because sweeps converge faster at smaller steps.
     metric
         Whitening, adapted in warm-up: ``"diag"``, ``"dense"``, ``"low_rank"`` (scales and the at
-        most 32 directions that they cannot whiten), or ``"auto"``: dense up to 100 dimensions, low
-        rank beyond. An array fixes it: variances (D,) or a covariance matrix (D, D) of the raveled
-        unconstrained vector. (Only the centre is then learnt.)
+        most 32 directions that they cannot whiten), or ``"auto"``, the default: dense up to 100
+        dimensions, low rank beyond. An array fixes it: variances (D,) or a covariance matrix (D, D)
+        of the raveled unconstrained vector. (Only the centre is then learnt.)
     jacobian
         Rule of the sweeps: ``"preconditioned"`` (one curvature for all) or ``"secant"`` (one for
         each coordinate, from successive sweeps), neither with Hessian-vector products;
-        ``"stochastic"`` (one product a probe) or ``"exact"`` (D products, for checks). ``"auto"``
-        is ``"secant"``, or ``"stochastic"`` where a pilot chain on JAX finds it faster; Numba would
-        take half a minute to compile it.
+        ``"stochastic"`` (one product a probe) or ``"exact"`` (D products, for checks). ``"auto"``,
+        the default, is ``"secant"``, or ``"stochastic"`` where a pilot chain on JAX finds it
+        faster; Numba would take half a minute to compile it.
     probes
-        Rademacher probes of the ``stochastic`` rule.
+        Rademacher probes of the ``stochastic`` rule; 1 by default.
     curvature
         Bound c on the whitened curvature that the rules assume; sweeps converge where the true one
         is below 2 c; ``secant`` assumes it where nothing has moved yet, and is drawn to it where
-        other coordinates moved more. By default the one that takes a pilot chain the fewest sweeps.
+        other coordinates moved more. By default the one that takes a pilot chain the fewest sweeps,
+        and 1.5 where nothing is measured: step by step, and of a given `window` with ``"exact"``.
     window
-        Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"`` is 1 on a CPU, and on
-        a GPU the fastest on a pilot chain, but 1 where the draws of `pymc_deer.sample` are over
-        before windows are compiled, and beside other step methods; `step.calibration` says why.
-        Where the sweeps of a window run out, the chain goes on with narrower ones, and says so.
+        Transitions solved at once, W; 1 is plain sequential MALA. ``"auto"``, the default, is 1 on
+        a CPU, and on a GPU the fastest on a pilot chain, but 1 where the draws of
+        `pymc_deer.sample` are over before windows are compiled, and beside other step methods;
+        `step.calibration` says why. Where the sweeps of a window run out, the chain goes on with
+        narrower ones, and says so.
     steps_per_draw
-        MALA transitions for each recorded draw. ``"auto"`` takes 10 in warm-up and then, from the
-        autocorrelation seen there, as many as make a draw of the slowest coordinate worth about
-        half an independent one (at most 64).
+        MALA transitions for each recorded draw. ``"auto"``, the default, takes 10 in warm-up and
+        then, from the autocorrelation seen there, as many as make a draw of the slowest coordinate
+        worth about half an independent one (at most 64).
     tol
         Tolerance, in whitened units, of the states from which the next ones are committed: 1e-6 in
         float64 and 1e-4 in float32 by default.
@@ -85,8 +87,8 @@ class DeerMALA(DeerStep):
         Where the momenta of the tape are made. ``"host"``: NumPy's numbers, the same for all
         backends, devices and dtypes. ``"device"``: by JAX where the chain runs, from a key for each
         transition, so that millions of parameters neither fill the host's memory nor wait for it;
-        a seed then gives other draws than on the host. ``"auto"`` is the device where that is a
-        GPU.
+        a seed then gives other draws than on the host. ``"auto"``, the default, is the device
+        where that is a GPU.
     hvp
         Callable ``(x, v) -> H v`` on symbolic vectors of shape (D,): the Hessian of logp at x times
         v, in place of automatic differentiation.
@@ -107,7 +109,8 @@ class DeerMALA(DeerStep):
     OptionError, ModelError, BackendError
         At construction, naming the argument, variable or package.
     StartError
-        When a chain starts where logp is not finite, naming the terms.
+        When a chain cannot start: logp or its gradient is not finite there, naming the terms, or a
+        starting value has the wrong shape.
     ForkError
         In a forked process on the JAX backend.
 

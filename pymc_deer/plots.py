@@ -172,7 +172,8 @@ def plot_convergence(idata: DataTree, *, figsize: tuple[float, float] | None = N
     Raises
     ------
     OptionError
-        If nothing was solved in windows, and none was tried.
+        If nothing was solved in windows, and none was tried; or if `idata` is not of one step of
+        pymc_deer, with all its statistics.
     """
     stats = _statistics("plot_convergence", idata)
     trials = json.loads(stats.attrs.get("deer_trials", "[]"))
@@ -220,7 +221,8 @@ def plot_tuning(idata: DataTree, *, figsize: tuple[float, float] | None = None) 
     Raises
     ------
     OptionError
-        If warm-up was not kept.
+        If warm-up was not kept; or if `idata` is not of one step of pymc_deer, with all its
+        statistics.
     """
     stats = _statistics("plot_tuning", idata)
     stats = stats.sel(draw=stats["draw"] < 0)

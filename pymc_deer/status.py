@@ -46,7 +46,7 @@ class ForkError(DeerError, RuntimeError):
 
 
 class StartError(DeerError, SamplingError):
-    """logp or its gradient is not finite where the chain starts."""
+    """A chain cannot start where it is to: logp or its gradient is not finite there."""
 
 
 def warn_caller(message: str) -> None:

@@ -95,13 +95,13 @@ def trace_sweeps(
     Parameters
     ----------
     n
-        Number of transitions.
+        Number of transitions; 256 by default.
     kernel
-        ``"mala"`` or ``"hmc"``.
+        ``"mala"``, the default, or ``"hmc"``.
     model
         The model; from the context by default. Discrete variables keep their initial values.
     random_seed
-        Of the transitions.
+        Of the transitions; 0 by default.
     **deer_options
         Arguments of :class:`DeerMALA` or :class:`DeerHMC`. Left open, `window` is n, `jacobian`
         ``"secant"``, `curvature` 1.5 and `backend` JAX. `noise` is the host's, and no sweep is
@@ -114,7 +114,7 @@ def trace_sweeps(
 
     Raises
     ------
-    OptionError, ModelError, BackendError, StartError
+    OptionError, ModelError, BackendError, StartError, ForkError
         As :class:`DeerMALA` and its chains.
 
     Examples

@@ -46,7 +46,8 @@ class Calibration:
     Attributes
     ----------
     window, jacobian, curvature, max_sweeps
-        Values for the arguments of the same names; with them a run repeats itself.
+        Values for the arguments of the same names, `max_sweeps` None for its default; with them a
+        run repeats itself.
     reason
         Why, in words.
     trials

@@ -53,8 +53,8 @@ def profile(
     model
         The model; from the context by default. Only its continuous variables are moved.
     windows
-        Widths to measure, from 1 to 1048576. Width 1, the chain step by step, is always among
-        them: all others are judged by it.
+        Widths to measure, from 1 to 1048576; 1, 16, 64 and 256 by default. Width 1, the chain step
+        by step, is always among them: all others are judged by it.
     backends
         Some of ``"numba"`` and ``"jax"``; both by default. One that is not installed or cannot
         compile the model stays in the report, with the reason.
@@ -67,7 +67,7 @@ def profile(
     Raises
     ------
     OptionError
-        For wrong `windows` or `backends`.
+        For a wrong `model`, `windows` or `backends`.
     ModelError, StartError
         As :class:`DeerMALA` and its chains: a model that no backend could sample.
 

@@ -86,15 +86,15 @@ def sample(
     Parameters
     ----------
     draws
-        Recorded draws of each chain, after warm-up.
+        Recorded draws of each chain, after warm-up; 1000 by default.
     kernel
-        ``"hmc"`` for :class:`DeerHMC`, ``"mala"`` for :class:`DeerMALA`, whose transitions are of
-        one leapfrog step. The default makes more effective draws a second on all models that
-        ``docs/benchmarks.md`` has beside other samplers.
+        ``"hmc"``, the default, for :class:`DeerHMC`; ``"mala"`` for :class:`DeerMALA`, whose
+        transitions are of one leapfrog step. The default makes more effective draws a second on all
+        models that ``docs/benchmarks.md`` has beside other samplers.
     tune
         Recorded draws of warm-up; 1000 by default.
     chains
-        Number of chains C.
+        Number of chains C; 4 by default.
     cores
         Chains that run at the same time on a CPU, each in a thread; None for as many as there are
         cores, or as BLAS may have threads, and for one where `multiprocessing` has started this
@@ -121,8 +121,8 @@ def sample(
         Arguments of :class:`DeerMALA` or :class:`DeerHMC`. ``backend="auto"`` is JAX: it compiles
         in seconds. On a CPU it is Numba, which compiles longer and once, where a gradient gathers
         and scatters more than 65,536 numbers by arrays of indices, and more than eight for each
-        function it evaluates, or where JAX cannot run the model. For long runs of models with
-        groups Numba is the faster one, as :func:`pymc_deer.profile` shows.
+        function it evaluates, or where JAX cannot run: the model, or in a forked process. For long
+        runs of models with groups Numba is the faster one, as :func:`pymc_deer.profile` shows.
 
     Returns
     -------
@@ -135,8 +135,11 @@ def sample(
     ------
     OptionError, ModelError, BackendError
         Before sampling begins, naming the argument, variable or package.
+    ForkError
+        With ``backend="jax"`` in a forked process.
     StartError
-        Where a chain starts at a point at which logp is not finite, naming the terms.
+        Where a chain cannot start: logp or its gradient is not finite there, naming the terms, or a
+        value of `initvals` has the wrong shape.
 
     Examples
     --------
