@@ -33,7 +33,8 @@ class DeerMALA(DeerStep):
     backend
         ``"numba"``, ``"jax"``, or ``"auto"``, the default: JAX where it has a GPU, otherwise Numba,
         which runs in the processes that `pm.sample` forks. (`pymc_deer.sample`, which has one
-        process, takes JAX on a CPU too, unless the model indexes much data or JAX cannot run it.)
+        process, takes JAX on a CPU too, unless the model indexes much data or factors large
+        matrices, or JAX cannot run it.)
     step_size
         Leapfrog step size in whitened units (the Langevin drift step is its square over 2).
         Adapted in warm-up by default.

@@ -6,7 +6,7 @@ in its own way. A count is a property of the model and the same everywhere.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
@@ -43,6 +43,7 @@ _PLAIN = (
 """Scalar operations that processors have an instruction for, or nearly so."""
 
 _PRODUCTS = (Dot, BatchedDot)
+_SOLVES = (linalg.SolveTriangular, linalg.CholeskySolve)
 _FACTORIZATIONS = (
     *(linalg.Cholesky, linalg.LU, linalg.LUFactor, linalg.QR, linalg.SVD, linalg.Eig, linalg.Eigh),
     *(linalg.Eigvalsh, linalg.Det, linalg.SLogDet, linalg.MatrixInverse, linalg.MatrixPinv),
@@ -139,20 +140,35 @@ def count_work(outputs: Sequence[Tensor]) -> Work:
     return sum((_of_core(op, node, sizes).times(n) for n, op, node, sizes in steps), Work())
 
 
-def count_indexed_and_functions(density: Density) -> tuple[float, float]:
+class Unequal(NamedTuple):
     """What one logp and gradient do that XLA and Numba are not equally good at.
 
-    Returns
-    -------
-    Numbers gathered or scattered by arrays of indices; exponentials, logarithms and the like.
+    Attributes
+    ----------
+    indexed
+        Numbers gathered or scattered by arrays of indices.
+    functions
+        Exponentials, logarithms and the like.
+    factored
+        Multiplications of factorizations and of solves.
     """
-    indexed = functions = 0.0
+
+    indexed: float
+    functions: float
+    factored: float
+
+
+def count_unequal(density: Density) -> Unequal:
+    """See :class:`Unequal`."""
+    indexed = functions = factored = 0.0
     for n, op, node, sizes in _steps(_graph_of([density.logp, density.dlogp])):
         if _is_indexed(op):
             indexed += n * _copied(op, node, sizes)
         elif isinstance(op, elemwise.Elemwise):
             functions += n * sizes.of(node.outputs[0]) * _n_functions(op.scalar_op)
-    return indexed, functions
+        elif isinstance(op, (*_SOLVES, *_FACTORIZATIONS)):
+            factored += n * _of_core(op, node, sizes).matrix
+    return Unequal(indexed, functions, factored)
 
 
 def count_constants(density: Density) -> int:

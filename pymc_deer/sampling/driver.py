@@ -121,8 +121,9 @@ def sample(
         Arguments of :class:`DeerMALA` or :class:`DeerHMC`. ``backend="auto"`` is JAX: it compiles
         in seconds. On a CPU it is Numba, which compiles longer and once, where a gradient gathers
         and scatters more than 65,536 numbers by arrays of indices, and more than eight for each
-        function it evaluates, or where JAX cannot run: the model, or in a forked process. For long
-        runs of models with groups Numba is the faster one, as :func:`pymc_deer.profile` shows.
+        function it evaluates, or factors matrices of 100 rows or so (a Gaussian process of as many
+        points), or where JAX cannot run: the model, or in a forked process. For long runs of models
+        with groups Numba is the faster one, as :func:`pymc_deer.profile` shows.
 
     Returns
     -------

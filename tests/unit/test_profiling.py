@@ -19,7 +19,7 @@ from pymc_deer.profiling.cost_shares import (
     Work,
     count_constants,
     count_gradient,
-    count_indexed_and_functions,
+    count_unequal,
     count_work,
 )
 from pymc_deer.profiling.cost_shares import libraries as libraries_of
@@ -361,8 +361,7 @@ def test_numbers_are_indexed_by_arrays_alone() -> None:
         both = pt.concatenate([group[np.arange(100) % 4], group[1:]])
         pm.Normal("y", both, observed=np.ones(103))
     # Gathered, and their gradients scattered.
-    indexed, _ = count_indexed_and_functions(build_density(model))
-    assert indexed == 200
+    assert count_unequal(build_density(model)).indexed == 200
 
 
 def test_counting_leaves_the_gradient_as_it_was() -> None:
@@ -373,7 +372,7 @@ def test_counting_leaves_the_gradient_as_it_was() -> None:
     density = build_density(model)
     outputs = [density.logp, density.dlogp]
     before = pytensor.dprint(outputs, file="str")
-    count_indexed_and_functions(density)
+    count_unequal(density)
     assert pytensor.dprint(outputs, file="str") == before
 
 
@@ -382,4 +381,15 @@ def test_functions_are_counted_for_each_number() -> None:
         group = pm.Normal("group", shape=4)
         pm.Potential("sum", -pt.exp(group[np.arange(100) % 4]).sum())
     # The gradient's exponentials are those of logp.
-    assert count_indexed_and_functions(build_density(model)) == (200, 100)
+    assert count_unequal(build_density(model)) == (200, 100, 0)
+
+
+def test_factorizations_and_solves_are_counted_alone() -> None:
+    """The product of the covariance with itself is none of them."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        covariance = scale * pt.eye(30) + 1.0
+        pm.MvNormal("y", np.zeros(30), cov=covariance @ covariance, observed=np.ones(30))
+    factored = count_unequal(build_density(model)).factored
+    # The factor, a vector's solve with it, and of the gradient two solves with a matrix at most.
+    assert 30**3 < factored <= 4 * 30**3

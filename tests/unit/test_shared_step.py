@@ -13,6 +13,7 @@ from pymc_deer.sampling.settings import Settings
 from pymc_deer.sampling.shared_step import make_step
 from pymc_deer.status import BackendError, DeerError, ForkError
 from pymc_deer.step import DeerStep
+from tests.zoo import latent_gp
 
 
 def intercepts(n: int) -> pm.Model:
@@ -58,6 +59,11 @@ def test_jax_runs_chains_that_are_in_one_process(monkeypatch: pytest.MonkeyPatch
 def test_numba_runs_what_gathers_and_scatters_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is compiled for JAX."""
     assert taken(monkeypatch, intercepts(40_000)) == ("numba", ["numba"])
+
+
+def test_numba_factors_large_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert taken(monkeypatch, latent_gp(60)) == ("jax", ["jax"])
+    assert taken(monkeypatch, latent_gp(120)) == ("numba", ["numba"])
 
 
 def test_jax_evaluates_functions_faster_than_it_scatters(monkeypatch: pytest.MonkeyPatch) -> None:
