@@ -94,7 +94,6 @@ def resume(
         tune=n_tune,
         t_sampling=time.perf_counter() - begun,
         discard_tuned_samples=False,
-        compute_convergence_checks=False,
         idata_kwargs={},
         model=deer.model,
         quiet=True,

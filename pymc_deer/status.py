@@ -81,11 +81,23 @@ def cannot_compile(compiler: str, error: Exception | None, other: str) -> Backen
     return BackendError(f"{what} ({reason}). Write backend={other!r}.")
 
 
+def _reason(error: BaseException) -> str:
+    """The error's class and first line."""
+    line = f"{type(error).__name__}: {error}".removesuffix(": ").partition("\n")[0]
+    return _cut(line, _LONGEST_REASON)
+
+
+def not_checked(error: BaseException) -> str:
+    """What to say where PyMC's convergence checks fail of finished draws."""
+    return (
+        f"The draws are returned without a check of their convergence ({_reason(error)}). Look at "
+        "arviz.summary of the variables that you need."
+    )
+
+
 def terms_failed(names: Sequence[str], error: BaseException) -> str:
     """What to say where terms of the log-density cannot be computed of finished draws."""
-    what = " and ".join(names)
-    reason = f"{type(error).__name__}: {error}".removesuffix(": ").partition("\n")[0]
-    reason = _cut(reason, _LONGEST_REASON)
+    what, reason = " and ".join(names), _reason(error)
     calls = " and ".join(f"pm.compute_{name}(idata, model=model)" for name in names)
     return f"The draws are returned without {what} ({reason}). To see where it fails, call {calls}."
 

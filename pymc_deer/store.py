@@ -26,11 +26,14 @@ from xarray.conventions import decode_cf_variable, encode_cf_variable
 from xarray.core import indexing
 
 from pymc_deer.status import BackendError, ModelError, invalid_option
-from pymc_deer.stored_rows import ATTRIBUTES, RUN, StoredRows, StoredRun
-
-_METADATA = ".zmetadata"
-"""Zarr's file with the metadata of all arrays, which xarray reads first: as it is replaced as a
-whole, readers see all variables at one length."""
+from pymc_deer.stored_rows import (
+    ATTRIBUTES,
+    METADATA,
+    RUN,
+    StoredRows,
+    StoredRun,
+    metadata_at,
+)
 
 _DIMS = "_ARRAY_DIMENSIONS"
 """Attribute by which xarray knows an array's dimensions."""
@@ -113,7 +116,7 @@ def open_store(path: str | PathLike[str]) -> DataTree:
     """
     _require_zarr()
     place = local_path(path) if isinstance(path, str | PathLike) else None
-    if place is None or not (place / _METADATA).exists():
+    if place is None or not (place / METADATA).exists():
         shown = os.fspath(path) if isinstance(path, PathLike) else path
         expected = "a directory that sample(store=...) has written draws to"
         raise invalid_option("open_store", "path", shown, expected)
@@ -127,11 +130,12 @@ def _committed(path: Path) -> tuple[Any, dict[str, dict[str, StoredRows]]]:
     """A store as it was committed last, and its arrays by group and name."""
     import zarr
 
+    metadata = metadata_at(path)["metadata"]
     kwargs: dict[str, Any] = {} if _is_zarr_2() else {"zarr_format": 2}
     # Of the file that is replaced as a whole: all arrays are of one length.
     root = zarr.open_consolidated(os.fspath(path), mode="r", **kwargs)
     run, arrays = StoredRun.at(path), dict[str, dict[str, StoredRows]]()
-    for key in json.loads((path / _METADATA).read_text())["metadata"]:
+    for key in metadata:
         match key.split("/"):
             case [group, ".zgroup"]:
                 arrays.setdefault(group, {})
@@ -154,9 +158,9 @@ class DrawStore:
 
     def __init__(self, path: Path, sizes: Mapping[str, int]) -> None:
         self.path, self.sizes = path, dict(sizes)
+        self._metadata = metadata_at(path)
         for rows in (rows for made in _committed(path)[1].values() for rows in made.values()):
             rows.refuse_lost()
-        self._metadata, self._run = json.loads((path / _METADATA).read_text()), StoredRun.at(path)
         committed = {group: self._entries[f"{group}/draw/.zarray"]["shape"][0] for group in sizes}
         # Arrays keep the length that they are opened with: rows are written beyond what is told.
         _set_lengths(self._entries, sizes)
@@ -173,6 +177,7 @@ class DrawStore:
             }
         _set_lengths(self._entries, committed)
         self.settle()
+        self._run = StoredRun.at(path)
 
     @classmethod
     def create(
@@ -217,14 +222,18 @@ class DrawStore:
         metadata = {key: json.loads((path / key).read_text()) for key in keys}
         # From the first moment at which it can be read it has no draws.
         _set_lengths(metadata, dict.fromkeys(sizes, 0))
-        _replace(path / _METADATA, {"zarr_consolidated_format": 1, "metadata": metadata})
+        _replace(path / METADATA, {"zarr_consolidated_format": 1, "metadata": metadata})
         return cls(path, sizes)
 
     @staticmethod
     def groups(path: Path) -> set[str]:
         """Names of the groups of the store at `path`."""
-        keys = json.loads((path / _METADATA).read_text())["metadata"]
+        keys = metadata_at(path)["metadata"]
         return {key.split("/")[0] for key in keys if "/" in key}
+
+    def refuse_other(self) -> None:
+        """See :meth:`pymc_deer.stored_rows.StoredRun.refuse_other`."""
+        self._run.refuse_other()
 
     def write(self, group: str, first: int, columns: Mapping[str, np.ndarray]) -> None:
         """Put rows at position `first`, out of readers' sight.
@@ -239,7 +248,7 @@ class DrawStore:
         OptionError
             If the store is not there any more, or another run's.
         """
-        self._run.refuse_other()
+        self.refuse_other()
         for name, array in self._arrays[group].items():
             array[:, first : first + columns[name].shape[1]] = columns[name]
 
@@ -248,13 +257,15 @@ class DrawStore:
         for group, more in attrs.items():
             self._entries[f"{group}/.zattrs"].update(_json(more))
         _set_lengths(self._entries, lengths)
-        _replace(self.path / _METADATA, self._metadata)
+        _replace(self.path / METADATA, self._metadata)
 
     def settle(self) -> None:
         """Write each array's own metadata, as committed, for readers that ask for it."""
         for key, entry in self._metadata["metadata"].items():
-            if json.loads((self.path / key).read_text()) != entry:
-                _replace(self.path / key, entry)
+            file = self.path / key
+            # Copies may leave out files whose names begin with a dot.
+            if not file.exists() or json.loads(file.read_text()) != entry:
+                _replace(file, entry)
 
     @property
     def _entries(self) -> dict[str, Any]:

@@ -17,6 +17,10 @@ _CHUNKS = 4
 """Chunks that are read at a time where not all of their rows are wanted."""
 
 
+METADATA = ".zmetadata"
+"""Zarr's file with the metadata of all arrays, which xarray reads first: as it is replaced as a
+whole, readers see all variables at one length."""
+
 ATTRIBUTES = ".zattrs"
 """Zarr's file with the attributes of a group."""
 
@@ -62,6 +66,31 @@ class StoredRun:
             )
 
 
+def lost(file: Path, of: str, how: str = "is not there any more") -> OptionError:
+    """The error of a file of a store that cannot be read, and values with it."""
+    return OptionError(
+        f"{file} {how}, and with it values of {of}. Bring the file back, or sample again: the "
+        "other values of the store are whole."
+    )
+
+
+def metadata_at(path: Path) -> dict[str, Any]:
+    """What the file says that is replaced as a whole.
+
+    Raises
+    ------
+    OptionError
+        If it is not there any more, or damaged.
+    """
+    file = path / METADATA
+    try:
+        return json.loads(file.read_text())
+    except FileNotFoundError as error:
+        raise lost(file, path.name) from error
+    except ValueError as error:
+        raise lost(file, path.name, "is damaged") from error
+
+
 class StoredRows(BackendArray):
     """A Zarr array for xarray.
 
@@ -102,10 +131,7 @@ class StoredRows(BackendArray):
         for chunk in product(*touched):
             file = self.place / (".".join(map(str, chunk)) or "0")
             if not file.exists():
-                raise OptionError(
-                    f"{file} is not there any more, and with it values of {self.place.name}. Bring "
-                    "the file back, or sample again: the other values of the store are whole."
-                )
+                raise lost(file, self.place.name)
 
     def _read(self, key: Any) -> np.ndarray:
         """Zarr takes all chunks of a selection into memory: of every n-th row a few at a time."""

@@ -1,7 +1,7 @@
 """Arguments that `pymc_deer.sample` refuses, and what to write instead."""
 
 import re
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import fields
 from os import PathLike, fspath
 from pathlib import Path
@@ -65,6 +65,7 @@ _URL = re.compile(r"[a-z][\w+.:-]+:/", re.IGNORECASE)
 """How a URL begins, also one that has become a path; of more letters than a drive has."""
 
 _DIMENSIONS = ("chain", "draw")
+_STARTS = ("support_point", "prior")
 _FILE_NAME = re.compile(r"(?!\.z)[^/\\]+")
 _LONGEST_NAME = 240
 """Bytes of a name, of the 255 that file systems have, to which endings are added."""
@@ -136,10 +137,21 @@ def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> Non
 
 
 def _refuse_shape(name: str, start: Any, shape: tuple[int | None, ...]) -> None:
-    """Refuse numbers to start from that have another shape than the variable, None being any."""
-    if start is None or isinstance(start, str | Variable):
+    """Refuse what is no start, or has another shape than the variable, None being any length."""
+    if (
+        start is None
+        or isinstance(start, Variable)
+        or (isinstance(start, str) and start in _STARTS)
+    ):
         return
-    of_start = np.shape(start)
+    try:
+        numbers = np.asarray(start)
+    except ValueError:
+        numbers = np.array(None)
+    if numbers.dtype.kind not in "biuf":
+        expected = f"an array of numbers, or one of {_STARTS}"
+        raise invalid_option("sample", f"initvals[{name!r}]", start, expected)
+    of_start = numbers.shape
     alike = (there in (None, n) for n, there in zip(of_start, shape, strict=False))
     if len(of_start) != len(shape) or not all(alike):
         raise wrong_shape(name, of_start, shape)
@@ -151,11 +163,17 @@ def checked_kwargs(idata_kwargs: Any) -> dict[str, Any]:
     Raises
     ------
     OptionError
-        If they are no arguments by name.
+        If they are no arguments by name, or number draws.
     """
     if idata_kwargs is not None and not isinstance(idata_kwargs, Mapping):
         expected = "None or a dict of arguments of pm.to_inference_data"
         raise invalid_option("sample", "idata_kwargs", idata_kwargs, expected)
+    coords = (idata_kwargs or {}).get("coords")
+    if isinstance(coords, Mapping) and "draw" in coords:
+        raise OptionError(
+            "sample(idata_kwargs['coords']=...): draws are numbered from 0. Leave 'draw' out, and "
+            "write idata.map_over_datasets(lambda group: group.assign_coords(draw=...))."
+        )
     return dict(idata_kwargs or {})
 
 
@@ -228,6 +246,18 @@ def refuse_names(model: Model, var_names: Sequence[str] | None, store: Any) -> N
                 f"sample: draws have a dimension called {name}, so that no variable can be. Give "
                 "it another name."
             )
+    for names in (
+        recorded,
+        [v.name for v in model.observed_RVs],
+        [v.name for v in model.data_vars],
+    ):
+        # Within a group, what is called as a dimension is taken for its coordinates.
+        for name, dimension in _default_dimensions(names, model):
+            if dimension in names:
+                raise ModelError(
+                    f"sample: {name} has a dimension called {dimension}, so that no variable can "
+                    f"be. Give it another name, or write dims= for {name}."
+                )
     if store is None:
         return
     for name in (*recorded, *data, *model.coords):
@@ -238,6 +268,15 @@ def refuse_names(model: Model, var_names: Sequence[str] | None, store: Any) -> N
                 "dimension has there. Give it one without / and \\, of at most "
                 f"{_LONGEST_NAME} bytes, that does not begin with .z."
             )
+
+
+def _default_dimensions(names: Sequence[str], model: Model) -> Iterator[tuple[str, str]]:
+    """Of variables with axes that have no name, each of them with the one that ArviZ gives it."""
+    for name in names:
+        dims = model.named_vars_to_dims.get(name) or ()
+        for i in range(model[name].ndim):
+            if i >= len(dims) or dims[i] is None:
+                yield name, f"{name}_dim_{i}"
 
 
 def refuse_beside_store(idata_kwargs: Mapping[str, Any]) -> None:

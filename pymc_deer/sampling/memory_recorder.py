@@ -9,7 +9,7 @@ import numpy as np
 from pymc.backends.ndarray import NDArray
 from xarray import DataTree
 
-from pymc_deer.sampling.inference_data import inference_data
+from pymc_deer.sampling.inference_data import check_convergence, inference_data
 from pymc_deer.sampling.recorder import Ending, Piece, Recorder, Values
 from pymc_deer.sampling.settings import Settings
 from pymc_deer.stats import STATS
@@ -75,6 +75,8 @@ class MemoryRecorder(Recorder):
         for name in ("sample_stats", "warmup_sample_stats"):
             if name in idata:
                 idata[name].attrs.update(ending.attrs)
+        if ending.compute_convergence_checks:
+            check_convergence(idata, self.values.model, quiet=ending.quiet)
         return idata
 
     def _with_terms(self, kwargs: dict[str, Any], ending: Ending) -> DataTree:
@@ -94,7 +96,6 @@ class MemoryRecorder(Recorder):
             tune=self._settings.tune,
             t_sampling=ending.seconds,
             discard_tuned_samples=self._settings.discard_tuned_samples,
-            compute_convergence_checks=ending.compute_convergence_checks,
             idata_kwargs=kwargs,
             model=self.values.model,
             quiet=ending.quiet,
@@ -132,12 +133,11 @@ def template(values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -
                 tune=n_tune,
                 t_sampling=0.0,
                 discard_tuned_samples=settings.discard_tuned_samples,
-                compute_convergence_checks=False,
                 idata_kwargs=idata_kwargs,
                 model=values.model,
                 quiet=True,
             )
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         given = [f"idata_kwargs={sorted(idata_kwargs)}"] if idata_kwargs else []
         given += ["the model's coordinates"] if values.model.coords else []
         raise OptionError(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pymc_deer.chains.calibration import Calibration
-from pymc_deer.options import OPTIONS, BackendName, Options, is_integer, refuse_seed
+from pymc_deer.options import OPTIONS, BackendName, Options, is_integer, listed, refuse_seed
 from pymc_deer.status import OptionError, invalid_option
 
 
@@ -91,6 +91,10 @@ class Settings:
             for f in fields(self)
             if f.name != "options" and not _same(getattr(given, f.name), getattr(default, f.name))
         }
+        if "var_names" in pairs:
+            # In any order, which sets do not keep.
+            now, then = pairs["var_names"]
+            pairs["var_names"] = sorted(listed(now), key=str), then and sorted(then)
         of_step = OPTIONS[self.kernel]()
         pairs |= {
             name: (value, self.options.get(name))

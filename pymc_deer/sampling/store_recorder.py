@@ -16,7 +16,7 @@ from xarray import DataTree
 from pymc_deer.chains.chain import ChainRecord
 from pymc_deer.chains.stretch import SolvedStretch
 from pymc_deer.sampling.checkpoint import Checkpoint
-from pymc_deer.sampling.inference_data import check_convergence
+from pymc_deer.sampling.inference_data import check_convergence, some_draws
 from pymc_deer.sampling.memory_recorder import template
 from pymc_deer.sampling.phases import Phases
 from pymc_deer.sampling.recorder import Ending, Piece, Recorder, Values
@@ -186,6 +186,8 @@ class StoreRecorder(Recorder):
         self, checkpoint: Checkpoint, seconds: float, pieces: Sequence[Piece]
     ) -> None:
         """The rows first, then what counts them."""
+        # In a warm-up that is not kept there are no rows, whose place would be looked at.
+        self._store.refuse_other()
         self._write_all(pieces)
         checkpoint.save(self._place.path)
         about = {"sampling_time": seconds, "tuning_steps": checkpoint.settings.tune}
@@ -201,7 +203,7 @@ class StoreRecorder(Recorder):
         self._store.settle()
         idata = open_store(self._place.path)
         if ending.compute_convergence_checks:
-            check_convergence(idata, self.values.model, quiet=ending.quiet)
+            check_convergence(some_draws(idata), self.values.model, quiet=ending.quiet)
         return idata
 
     def close(self) -> None:

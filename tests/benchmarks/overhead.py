@@ -98,7 +98,7 @@ def watched(watch: Watch) -> Iterator[None]:
         "pymc_deer.sampling.driver.Phases": OwnPhases,
         "pymc_deer.beside.Beside.do": do_timed,
         "pymc_deer.sampling.memory_recorder.inference_data": watch.timed("conversion", conversion),
-        "pymc.sampling.mcmc.run_convergence_checks": watch.timed("checks", checks),
+        "pymc_deer.sampling.inference_data.run_convergence_checks": watch.timed("checks", checks),
     }
     with ExitStack() as stack:
         for name, replacement in targets.items():

@@ -483,17 +483,39 @@ def of_pairs() -> None:
     pm.Normal("x", dims="kind")
 
 
-def without_a_file(of: Callable[[Path], object]) -> Trigger:
-    """The mistake is that a file of a store has been removed."""
+def without_a_file(
+    of: Callable[[Path], object],
+    name: str = "posterior/x/0.0",
+    change: Callable[[Path], object] = Path.unlink,
+) -> Trigger:
+    """The mistake is that a file of a store has been removed, or changed."""
 
     def trigger(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
         kernel = kernel_of(sampler)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(shutil.copytree(stored(kernel).name, Path(folder) / "run"))
-            (path / "posterior" / "x" / "0.0").unlink()
+            change(path / name)
             return of(path)
 
     return trigger
+
+
+def goes_on_at(path: Path) -> DataTree:
+    """The stored run is to go on."""
+    return pymc_deer.sample(resume=path, model=one_variable())
+
+
+def half_written(file: Path) -> None:
+    file.write_text("{")
+
+
+def without_its_store(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    """The mistake is that a store is removed before its draws are read."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(shutil.copytree(stored(kernel_of(sampler)).name, Path(folder) / "run"))
+        idata = open_store(path)
+        shutil.rmtree(path)
+        return idata["posterior"]["x"].values
 
 
 def with_another_run(read: Callable[[DataTree], object]) -> Trigger:
@@ -813,6 +835,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         together(initvals=value, chains=2)
         for value in (5, "xx", [], [{"x": 1.0}], [1, 2], iter([None, None]), np.array(2))
     ),
+    "`initvals` that are no numbers": tuple(
+        together(initvals={"x": value}) for value in ("foo", ["a"], [[1, 2], [3]], 1j, {})
+    ),
     "`initvals` with a name that the model does not have": tuple(
         together(initvals=value, chains=2)
         for value in ({"z": 1.0}, {"x_log__": 1.0}, {5: 1.0}, [None, {"x": 1.0, "z": 2.0}])
@@ -916,7 +941,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`plot_convergence` or `plot_tuning` of a run with several steps of ours": tuple(
         drawn(picture, by_two_steps) for picture in (plots.plot_convergence, plots.plot_tuning)
     ),
-    "`plot_convergence` of chains that ran step by step": drawn(
+    "`plot_convergence` of chains that ran step by step, where no windows were tried": drawn(
         plots.plot_convergence, in_single_steps
     ),
     "`plot_tuning` of draws without warm-up": drawn(plots.plot_tuning, in_single_steps),
@@ -943,7 +968,11 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "`sample` with `idata_kwargs` that PyMC or ArviZ refuse, before the draws are made": (
         together(idata_kwargs={"coord": {}}),
+        together(idata_kwargs={"model": 3}),
         with_place(Path.exists, store="new", idata_kwargs={"coord": {}}),
+    ),
+    "`sample` with `idata_kwargs` that number the draws": together(
+        idata_kwargs={"coords": {"draw": np.arange(1000)}}
     ),
     "`sample` of a model whose coordinates they refuse, such as tuples": together(
         model=model_of(of_pairs)()
@@ -956,6 +985,14 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`sample` of a model with a variable called `draw` or `chain`": (
         together(model=model_of(lambda: pm.Normal("draw"))()),
         together(model=model_of(lambda: pm.Deterministic("chain", pm.Normal("x")))()),
+    ),
+    "`sample` of a model with a variable called as an axis without a name of another, such as "
+    "`x_dim_0` beside a vector `x`": tuple(
+        together(model=model_of(build)())
+        for build in (
+            lambda: pm.Deterministic("x_dim_0", pm.Normal("x", shape=2).sum()),
+            lambda: (pm.Normal("x"), pm.Data("o", np.ones(2)), pm.Data("o_dim_0", np.ones(3))),
+        )
     ),
     "`sample(store=...)` of a variable or dimension whose name can be no file's, such as one in "
     "LaTeX": tuple(
@@ -1021,10 +1058,16 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "a file of a store that is not there any more, when its draws are read, or when the run is to "
     "go on": (
         without_a_file(lambda path: open_store(path)["posterior"]["x"].values),
-        without_a_file(lambda path: pymc_deer.sample(resume=path, model=one_variable())),
+        without_a_file(goes_on_at),
+        without_a_file(goes_on_at, ".zmetadata"),
     ),
-    "a store that is not there any more, or is another run's, when draws are read or written": (
-        with_another_run(lambda idata: idata["posterior"]["x"].values)
+    "a store that is another run's, when draws are read or the run goes on": with_another_run(
+        lambda idata: idata["posterior"]["x"].values
+    ),
+    "a store that is not there any more, when draws are read or the run goes on": without_its_store,
+    "a file of a store that is damaged": (
+        without_a_file(goes_on_at, ".zmetadata", half_written),
+        without_a_file(open_store, ".zmetadata", half_written),
     ),
     "`sample(resume=...)` with the model in another precision": in_float32_from_here,
     "`sample(resume=...)` with another model": (

@@ -680,6 +680,55 @@ def test_draws_outlive_terms_that_cannot_be_computed(
     assert [type(error).__name__ in text for text in told] == [True]
 
 
+def with_a_dim_twice() -> pm.Model:
+    """ArviZ cannot tell the axes of such a variable apart."""
+    with pm.Model(coords={"a": [1, 2]}) as model:
+        pm.Normal("x", dims=("a", "a"))
+    return model
+
+
+def without_elements() -> pm.Model:
+    with pm.Model() as model:
+        pm.Normal("nothing", shape=0)
+        pm.Normal("x")
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate dimension names:UserWarning")
+@pytest.mark.parametrize("model", [with_a_dim_twice, without_elements])
+@pytest.mark.parametrize("stored", [False, True])
+def test_draws_outlive_convergence_checks_that_fail(
+    model: Callable[[], pm.Model], stored: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = {"store": tmp_path / "run"} if stored else {}
+    with caplog.at_level(logging.WARNING):
+        idata = together(model(), draws=120, compute_convergence_checks=True, **place)
+    assert idata["posterior"]["x"].sizes["draw"] == 120
+    told = [r.message for r in caplog.records if "without a check" in r.message]
+    assert ["ValueError: " in text for text in told] == [True]
+
+
+def test_draws_outlive_an_interrupt_of_their_convergence_checks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pymc_deer.sampling.inference_data.run_convergence_checks", interrupted)
+    with caplog.at_level(logging.WARNING):
+        idata = together(linear(), draws=7, compute_convergence_checks=True)
+    assert idata["posterior"].sizes["draw"] == 7
+    assert "without a check of their convergence (KeyboardInterrupt)" in caplog.text
+
+
+def test_an_axis_with_a_name_leaves_other_names_to_variables() -> None:
+    with pm.Model(coords={"a": [1, 2]}) as model:
+        x = pm.Normal("x", dims="a")
+        pm.Deterministic("x_dim_0", x.sum())
+        pm.Deterministic("x_dim_1", x[0])
+    assert {"x", "x_dim_0", "x_dim_1"} <= set(together(model)["posterior"].data_vars)
+
+
 def test_errors_that_no_term_is_to_blame_for_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any, **__: Any) -> None:
         raise MemoryError

@@ -575,9 +575,11 @@ def test_draws_of_another_run_are_not_taken_for_those_of_one_that_is_lost(tmp_pa
 @pytest.mark.parametrize(
     ("other", "told"), [(False, "is not there any more"), (True, "belongs to another run now")]
 )
+@pytest.mark.parametrize("discards", [False, True])
 def test_a_run_whose_place_is_gone_says_so(
-    other: bool, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    other: bool, told: str, discards: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In warm-up too, of which there may be no rows; what another run has there stays its own."""
     place, commit, n_commits = tmp_path / "run", DrawStore.commit, []
 
     def lost(store: DrawStore, *args: Any) -> None:
@@ -590,10 +592,35 @@ def test_a_run_whose_place_is_gone_says_so(
 
     monkeypatch.setattr(DrawStore, "commit", lost)
     with pytest.raises(OptionError, match=f"run {told}"):
-        run(store=place)
+        run(store=place, discard_tuned_samples=discards)
     assert place.exists() == other
     if other:
         assert_same(open_store(place), run())
+        assert_same(resumed(place), run())
+
+
+@pytest.mark.usefixtures("steps", "many_commits")
+def test_a_copy_without_hidden_files_of_arrays_goes_on(tmp_path: Path) -> None:
+    """But for the one of which readers know the draws, they follow from it."""
+    whole = run()
+    with pytest.raises(Killed), killed_at(60):
+        run(store=tmp_path / "run")
+    hidden = [file for file in tmp_path.rglob(".z*") if file.name != ".zmetadata"]
+    assert len(hidden) > 10
+    for file in hidden:
+        file.unlink()
+    assert_same(resumed(tmp_path / "run"), whole)
+    assert all(file.exists() for file in hidden)
+
+
+@pytest.mark.usefixtures("steps")
+def test_names_to_record_may_be_given_again_in_any_order(tmp_path: Path) -> None:
+    names = {"mu", "tau", "theta"}
+    run(store=tmp_path / "run", var_names=names)
+    for again in (names, ["theta", "mu", "tau"]):
+        assert set(names) <= set(resumed(tmp_path / "run", var_names=again)["posterior"].data_vars)
+    with pytest.raises(OptionError, match="begun with var_names"):
+        resumed(tmp_path / "run", var_names={"mu", "tau"})
 
 
 @pytest.mark.usefixtures("steps")

@@ -15,7 +15,7 @@ from pymc_deer.examples import EXAMPLES
 from pymc_deer.ops.row_blocks_jax import log_left_out
 from pymc_deer.options import HMCOptions
 from pymc_deer.stats import statistics_table
-from pymc_deer.status import narrowed_window, shrunk_window, slow_mixing, terms_failed
+from pymc_deer.status import narrowed_window, not_checked, shrunk_window, slow_mixing, terms_failed
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -38,6 +38,7 @@ def test_the_statistics_page_is_the_generated_table():
         narrowed_window(64, 16),
         slow_mixing(1000, [3.0], 1, 10, 1),
         slow_mixing(1000, [3.0, 41.0], 4, 10, 1),
+        not_checked(KeyboardInterrupt()),
         terms_failed(["log_likelihood", "log_prior"], ValueError("no such shape")),
     ],
 )
