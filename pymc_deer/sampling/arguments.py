@@ -172,7 +172,7 @@ def checked_kwargs(idata_kwargs: Any) -> dict[str, Any]:
     if isinstance(coords, Mapping) and "draw" in coords:
         raise OptionError(
             "sample(idata_kwargs['coords']=...): draws are numbered from 0. Leave 'draw' out, and "
-            "write idata.map_over_datasets(lambda group: group.assign_coords(draw=...))."
+            "number those of a group anew behind it: idata['posterior'].coords['draw'] = ..."
         )
     return dict(idata_kwargs or {})
 
