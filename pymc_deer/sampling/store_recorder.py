@@ -156,8 +156,9 @@ class StoreRecorder(Recorder):
         sizes = _by_group(layout.children, _sizes(checkpoint))
         store = DrawStore.create(place.path, layout, sizes, values.rows_per_block)
         recorder = cls(values, place, store, checkpoint, phases)
-        recorder.commit()
-        recorder.flush()
+        # Not in the thread beside: where this is interrupted the place is cleared at once.
+        checkpoint = replace(checkpoint, seconds=dict(phases.seconds))
+        recorder._write_and_commit(checkpoint, phases.total, ())
         return recorder
 
     @classmethod

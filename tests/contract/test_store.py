@@ -7,6 +7,7 @@ is half written; and SIGKILL, at random.
 import multiprocessing
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from pymc_deer.sampling.checkpoint import Checkpoint
 from pymc_deer.sampling.store_recorder import StoreRecorder
 from pymc_deer.status import ModelError, OptionError
 from pymc_deer.store import DrawStore, _is_zarr_2, open_store
-from tests.support import BACKENDS, SEED, interrupt
+from tests.support import BACKENDS, SEED, Parabola, interrupt
 
 pytestmark = pytest.mark.skipif(
     "jax" not in BACKENDS, reason="models are compiled by JAX, but for one that takes both"
@@ -294,11 +295,48 @@ def test_a_run_that_cannot_begin_leaves_its_place_empty(tmp_path: Path, monkeypa
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(StoreRecorder, "commit", full)
+        patch.setattr(StoreRecorder, "_write_and_commit", full)
         with pytest.raises(OSError, match="No space left"):
             run(store=tmp_path / "run")
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["lock"]
     run(store=tmp_path / "run")
+
+
+def test_an_interrupt_of_the_first_commit_leaves_the_place_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else is at work there when it is cleared."""
+
+    def interrupted(*_: Any) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoint, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(store=tmp_path / "run")
+    assert [file.name for file in (tmp_path / "run").iterdir()] == ["lock"]
+
+
+@pytest.mark.filterwarnings("ignore:Numba will use object mode:UserWarning")
+def test_zarr_packs_no_rows_where_an_interrupt_could_break_it_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken in the main thread, the lock of numcodecs' Blosc may never be given back."""
+    import zarr
+
+    packed, write = [], zarr.Array.__setitem__
+
+    def written(array: Any, *args: Any) -> None:
+        packed.append(threading.current_thread())
+        write(array, *args)
+
+    monkeypatch.setattr(zarr.Array, "__setitem__", written)
+    with pm.Model() as model:
+        # Whose draws are recorded in the main thread, as an Op in Python has it.
+        pm.Deterministic("square", Parabola()(pm.Normal("x")))
+    pymc_deer.sample(model=model, store=tmp_path / "run", **(OPTIONS | {"backend": "numba"}))
+    assert packed
+    assert threading.main_thread() not in packed
 
 
 def test_the_numbers_of_draws_are_written_in_pieces(tmp_path: Path, monkeypatch: Any) -> None:
