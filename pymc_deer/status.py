@@ -46,7 +46,7 @@ class ForkError(DeerError, RuntimeError):
 
 
 class StartError(DeerError, SamplingError):
-    """A chain cannot start where it is to: logp or its gradient is not finite there."""
+    """logp or its gradient is not finite where a chain starts, or a start has the wrong shape."""
 
 
 def warn_caller(message: str) -> None:

@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from xarray.core import indexing
 
 from pymc_deer.status import BackendError, ModelError, invalid_option
 from pymc_deer.stored_rows import ATTRIBUTES, METADATA, RUN, StoredRows, StoredRun, metadata_at
-from pymc_deer.uninterrupted import uninterrupted
 
 _DIMS = "_ARRAY_DIMENSIONS"
 """Attribute by which xarray knows an array's dimensions."""
@@ -206,8 +204,7 @@ class DrawStore:
                 made = root.create_group(group)
                 made.attrs.update(_json(groups[group].attrs))
                 for name, variable in variables.items():
-                    args = made, name, variable, sizes.get(group, 0), rows_per_chunk
-                    uninterrupted(partial(_create_array, *args))
+                    _create_array(made, name, variable, sizes.get(group, 0), rows_per_chunk)
         # In the template's order, which readers keep.
         keys = [".zgroup", ATTRIBUTES]
         for group, variables in plain.items():
@@ -246,8 +243,7 @@ class DrawStore:
         """
         self.refuse_other()
         for name, array in self._arrays[group].items():
-            rows = slice(first, first + columns[name].shape[1])
-            uninterrupted(partial(array.__setitem__, (slice(None), rows), columns[name]))
+            array[:, first : first + columns[name].shape[1]] = columns[name]
 
     def commit(self, lengths: Mapping[str, int], attrs: Mapping[str, Mapping[str, Any]]) -> None:
         """Let readers see so many draws by group, and more attributes of groups."""

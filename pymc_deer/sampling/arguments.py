@@ -133,16 +133,14 @@ def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> Non
         )
     for name, start in given:
         if variables[name].name in sampled:
-            _refuse_shape(name, start, variables[name].type.shape)
+            _refuse_start(name, start, variables[name].type.shape)
 
 
-def _refuse_shape(name: str, start: Any, shape: tuple[int | None, ...]) -> None:
+def _refuse_start(name: str, start: Any, shape: tuple[int | None, ...]) -> None:
     """Refuse what is no start, or has another shape than the variable, None being any length."""
-    if (
-        start is None
-        or isinstance(start, Variable)
-        or (isinstance(start, str) and start in _STARTS)
-    ):
+    if start is None or isinstance(start, Variable):
+        return
+    if isinstance(start, str) and start in _STARTS:
         return
     try:
         numbers = np.asarray(start)
@@ -239,18 +237,15 @@ def refuse_names(model: Model, var_names: Sequence[str] | None, store: Any) -> N
     """
     unobserved = [rv.name for rv in model.unobserved_RVs]
     recorded = unobserved if var_names is None else [*_listed(var_names)]
-    data = [variable.name for variable in (*model.observed_RVs, *model.data_vars)]
+    observed, given = ([v.name for v in of] for of in (model.observed_RVs, model.data_vars))
+    data = [*observed, *given]
     for name in (*recorded, *data):
         if name in _DIMENSIONS:
             raise ModelError(
                 f"sample: draws have a dimension called {name}, so that no variable can be. Give "
                 "it another name."
             )
-    for names in (
-        recorded,
-        [v.name for v in model.observed_RVs],
-        [v.name for v in model.data_vars],
-    ):
+    for names in (recorded, observed, given):
         # Within a group, what is called as a dimension is taken for its coordinates.
         for name, dimension in _default_dimensions(names, model):
             if dimension in names:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +22,7 @@ from pymc_deer.sampling.phases import Phases
 from pymc_deer.sampling.recorder import Ending, Piece, Recorder, Values
 from pymc_deer.status import OptionError
 from pymc_deer.store import DrawStore, open_store
+from pymc_deer.uninterrupted import uninterrupted
 
 COMMIT_SECONDS = 2.0
 """Time between commits: what a killed process loses at most, beside the stretch it is solving."""
@@ -154,11 +155,11 @@ class StoreRecorder(Recorder):
         """A store for a run that has not made a draw."""
         layout = template(values, checkpoint.settings, idata_kwargs)
         sizes = _by_group(layout.children, _sizes(checkpoint))
-        store = DrawStore.create(place.path, layout, sizes, values.rows_per_block)
+        rows = values.rows_per_block
+        store = uninterrupted(partial(DrawStore.create, place.path, layout, sizes, rows))
         recorder = cls(values, place, store, checkpoint, phases)
         # Not in the thread beside: where this is interrupted the place is cleared at once.
-        checkpoint = replace(checkpoint, seconds=dict(phases.seconds))
-        recorder._write_and_commit(checkpoint, phases.total, ())
+        recorder._commitment()(())
         return recorder
 
     @classmethod
@@ -179,9 +180,13 @@ class StoreRecorder(Recorder):
 
     def commit(self) -> None:
         """Have the run go on from here, once that is done, if it ends."""
-        checkpoint = replace(self._checkpoint, seconds=dict(self._phases.seconds))
-        self._hand_over(partial(self._write_and_commit, checkpoint, self._phases.total))
+        self._hand_over(self._commitment())
         self._committed = time.monotonic()
+
+    def _commitment(self) -> Callable[[Sequence[Piece]], None]:
+        """What writes rows, and has the run go on from where it is now."""
+        checkpoint = replace(self._checkpoint, seconds=dict(self._phases.seconds))
+        return partial(self._write_and_commit, checkpoint, self._phases.total)
 
     def _write_and_commit(
         self, checkpoint: Checkpoint, seconds: float, pieces: Sequence[Piece]
@@ -217,8 +222,9 @@ class StoreRecorder(Recorder):
         assert settings.tune is not None
         first = piece.first if piece.tuning else piece.first - settings.tune
         stats = {"lp" if name == "model_logp" else name: v for name, v in piece.stats.items()}
-        self._store.write(f"{prefix}posterior", first, values)
-        self._store.write(f"{prefix}sample_stats", first, stats)
+        for group, columns in (("posterior", values), ("sample_stats", stats)):
+            # Where there is no thread beside, this is the main one.
+            uninterrupted(partial(self._store.write, f"{prefix}{group}", first, columns))
 
 
 def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
