@@ -1,8 +1,10 @@
 """What holds for all tests, in this process and in those that they start."""
 
 import os
+import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -27,3 +29,11 @@ def pytest_configure(config: pytest.Config) -> None:
     place = tempfile.mkdtemp(worker) if cache is None else cache.mkdir(worker)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(place)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+
+
+@pytest.fixture
+def hears_interrupts() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which has them ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

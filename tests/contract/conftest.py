@@ -1,6 +1,5 @@
 """Fixtures of the contract tests."""
 
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -19,11 +18,3 @@ def quick(request: pytest.FixtureRequest) -> Iterator[None]:
     else:
         with quick_compilation():
             yield
-
-
-@pytest.fixture
-def hears_interrupts() -> Iterator[None]:
-    """Also where the tests run in the background of a shell, which has them ignore interrupts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)

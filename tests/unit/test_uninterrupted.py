@@ -10,6 +10,7 @@ import pytest
 from pymc_deer.uninterrupted import uninterrupted
 
 
+@pytest.mark.usefixtures("hears_interrupts")
 def test_an_interrupt_comes_out_behind_the_call() -> None:
     done = []
 
