@@ -15,7 +15,7 @@ from pymc_deer.backends.trajectory import SOLVED
 from pymc_deer.jacobian import Rule
 from pymc_deer.options import BackendName
 from tests.equivalence.problems import Problem, problem
-from tests.support import BACKENDS
+from tests.support import BACKENDS, quick_xla
 
 N = 200
 
@@ -97,5 +97,5 @@ def test_a_call_that_forgets_is_caught(single_threaded, monkeypatch, forgotten):
 
     monkeypatch.setattr(pymc_deer.backends.jax_programs, "windowed_loop", forgetful)
     case = problem("eight_schools")
-    with pytest.raises(AssertionError):
+    with quick_xla(), pytest.raises(AssertionError):
         check_cuts(case, case.new_solver("jax", 64, "secant"))

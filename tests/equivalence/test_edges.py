@@ -15,7 +15,7 @@ from pymc_deer.density import build_density
 from pymc_deer.metric import Metric
 from pymc_deer.noise import draw_tape
 from pymc_deer.sweep import SweepSpec
-from tests.support import BACKENDS
+from tests.support import BACKENDS, quick_xla
 
 SIZE, N = 10, 8000
 
@@ -50,5 +50,5 @@ def test_no_state_lies_beyond_an_edge(backend: str) -> None:
 
 def test_a_guess_that_is_trusted_beyond_the_edge_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "_is_sound", lambda logp, dlogp: pt.ones_like(logp, dtype=bool))
-    with pytest.raises(AssertionError):
+    with quick_xla(), pytest.raises(AssertionError):
         check_support(BACKENDS[-1])
