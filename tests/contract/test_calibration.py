@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import cloudpickle
@@ -28,8 +28,14 @@ def new_step(**options: Any) -> Any:
         return DeerMALA(backend="jax", **options)
 
 
+@cache
+def measured() -> Any:
+    """A step whose window is given, and all that depends on it is measured."""
+    return new_step(window=16)
+
+
 def test_a_run_given_the_chosen_values_repeats_itself() -> None:
-    free = new_step(window=16)
+    free = measured()
     found = free.calibration
     assert len(found.trials) >= 2
     given = new_step(
@@ -50,7 +56,7 @@ def test_auto_measures_where_windows_may_pay_and_keeps_the_measurements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(JaxSolver, "batch_gain_bound", lambda *_: np.inf)
-    step = new_step()
+    step = new_step(jacobian="secant")
     assert step.calibration.trials[0].window == 1
     assert step.calibration.trials[0].microseconds > 0
     plan = step.solver.plan
@@ -74,7 +80,7 @@ def test_auto_measures_nothing_on_a_cpu() -> None:
 
 
 def test_another_process_gets_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = new_step(window=16)
+    step = measured()
     packed = cloudpickle.dumps(step)
 
     def fail(*arguments: Any, **options: Any) -> None:
@@ -117,7 +123,7 @@ def test_windows_that_do_not_converge_are_narrowed_and_said_so(
     fixed: dict[str, Any] = {"tune": 0, "draws": 200}
     with eight_schools():
         sequential = DeerMALA(
-            backend="jax", window=1, step_size=0.5, steps_per_draw=2, metric=np.ones(10)
+            backend="jax", window=1, step_size=0.5, steps_per_draw=2, metric=np.eye(10)
         )
         narrowed = DeerMALA(
             backend="jax",
@@ -127,7 +133,7 @@ def test_windows_that_do_not_converge_are_narrowed_and_said_so(
             jacobian="preconditioned",
             step_size=0.5,
             steps_per_draw=2,
-            metric=np.ones(10),
+            metric=np.eye(10),
         )
     exact = sample(sequential, **fixed)
     caplog.clear()
@@ -152,7 +158,7 @@ def test_windows_that_do_not_converge_are_narrowed_and_said_so(
 
 def test_chains_of_one_batch_say_so_once(caplog: pytest.LogCaptureFixture) -> None:
     options: dict[str, Any] = {"window": 64, "max_sweeps": 2, "curvature": 1.5}
-    fixed = {"step_size": 0.5, "steps_per_draw": 2, "metric": np.ones(10), "tune": 0}
+    fixed = {"step_size": 0.5, "steps_per_draw": 2, "metric": np.eye(10), "tune": 0}
     with caplog.at_level(logging.WARNING):
         idata = pymc_deer.sample(
             200,
@@ -215,7 +221,9 @@ def test_slow_mixing_is_said_with_the_last_draw(caplog: pytest.LogCaptureFixture
 def test_jitter_varies_the_step_size_and_keeps_the_posterior() -> None:
     with pm.Model():
         pm.Normal("x", 3.0, 2.0, shape=3)
-        step = DeerMALA(backend="jax", window=16, step_size_jitter=0.5)
+        step = DeerMALA(
+            backend="jax", window=16, step_size_jitter=0.5, jacobian="secant", curvature=1.5
+        )
     idata = sample(step, draws=1000, tune=500, chains=4)
     x = idata["posterior"]["x"].to_numpy()
     assert np.abs(x.mean(axis=(0, 1)) - 3.0).max() < 0.3
@@ -228,8 +236,11 @@ def test_windows_of_chains_in_one_batch_are_measured_together(
     """As on a GPU, where a batch of chains fills what one chain's window would leave idle."""
     monkeypatch.setattr(JaxSolver, "batches_chains", True)
     monkeypatch.setattr("pymc_deer.chains.calibration._COMPILATION", 0.0)
+    monkeypatch.setattr("pymc_deer.chains.calibration._WIDTHS", {"cpu": (256,)})
     run_together, widths = JaxSolver.run_together, Counter()
     taken = support.buffers_taken(monkeypatch)
+    options: dict[str, Any] = {"draws": 5, "tune": 5, "chains": 3, "kernel": "mala", "quiet": True}
+    options |= {"backend": "jax", "jacobian": "secant", "random_seed": 1}
 
     def counted(solver: Solver, chains: Any, *arguments: Any) -> Any:
         widths[solver.plan.window > 1, len(chains)] += 1
@@ -237,15 +248,13 @@ def test_windows_of_chains_in_one_batch_are_measured_together(
 
     monkeypatch.setattr(JaxSolver, "run_together", counted)
     with correlated_logistic(20, 2):
-        step = DeerMALA(backend="jax")
+        step = DeerMALA(backend="jax", jacobian="secant")
         assert widths[True, 1]
         assert not widths[True, 3]
         assert "chains in one batch" not in step.calibration.reason
         widths.clear()
         taken.clear()
-        idata = pymc_deer.sample(
-            5, tune=5, chains=3, kernel="mala", backend="jax", random_seed=1, quiet=True
-        )
+        idata = pymc_deer.sample(**options)
     assert widths[True, 3]
     assert not widths[True, 1]
     # The pilot chain too: there is one program.
@@ -256,9 +265,7 @@ def test_windows_of_chains_in_one_batch_are_measured_together(
     taken.clear()
     monkeypatch.setattr("pymc_deer.chains.prepare._FEW_CHAINS", 2)
     with correlated_logistic(20, 2):
-        pymc_deer.sample(
-            5, tune=5, chains=3, kernel="mala", backend="jax", random_seed=1, quiet=True
-        )
+        pymc_deer.sample(**options)
     assert {n_chains for _, n_chains in taken} == {1, 3}
 
 

@@ -7,13 +7,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pymc.sampling.parallel import ParallelSamplingError
 from xarray import DataTree
 
-from pymc_deer import DeerMALA
+from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.examples import eight_schools
 from pymc_deer.stats import STATS, STATS_DTYPES_SHAPES
 from pymc_deer.step import DeerStep
@@ -21,14 +20,18 @@ from tests.support import BACKENDS, FORKS, SAMPLERS, SEED, sample
 
 NAMES = ("mu", "tau", "eta")
 
-BOTH_SAMPLERS = pytest.mark.parametrize("sampler", SAMPLERS)
+STEPWISE = pytest.mark.parametrize(
+    ("backend", "sampler"),
+    [pair for pair in (("jax", DeerMALA), ("numba", DeerHMC)) if pair[0] in BACKENDS],
+)
+"""Single steps of both samplers, and on both backends; windows are of the other pairs."""
 
 
 @cache
-def compiled_step(backend: str, window: int = 1, sampler: type[DeerStep] = DeerMALA) -> DeerStep:
+def compiled_step(backend: str, sampler: type[DeerStep] = DeerMALA) -> DeerStep:
     """One instance for many runs, which PyMC allows: every run must begin anew."""
     with eight_schools():
-        step = sampler(backend=backend, window=window)
+        step = sampler(backend=backend, window=1)
     assert isinstance(step, sampler)
     return step
 
@@ -42,10 +45,9 @@ def assert_same_draws(one: DataTree, two: DataTree) -> None:
         assert_array_equal(values, draws_of(two)[name])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@BOTH_SAMPLERS
+@STEPWISE
 def test_inference_data(backend: str, sampler: type[DeerStep]) -> None:
-    step = compiled_step(backend, sampler=sampler)
+    step = compiled_step(backend, sampler)
     idata = sample(step, discard_tuned_samples=False)
 
     for group, n_draws in (("posterior", 20), ("warmup_posterior", 30)):
@@ -85,10 +87,9 @@ def test_inference_data(backend: str, sampler: type[DeerStep]) -> None:
     assert (np.ptp(idata["warmup_sample_stats"]["step_size"].values, axis=1) > 0).all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@BOTH_SAMPLERS
+@STEPWISE
 def test_seed_determines_the_draws(backend: str, sampler: type[DeerStep]) -> None:
-    step = compiled_step(backend, sampler=sampler)
+    step = compiled_step(backend, sampler)
     first = sample(step)
     assert_same_draws(first, sample(step))
     other = sample(step, random_seed=SEED + 1)
@@ -113,24 +114,26 @@ def test_more_chains_and_a_longer_run_begin_alike() -> None:
 
 # PyMC treats spawn as it does forkserver, but for the time it takes.
 CONTEXTS = [
-    pytest.param(backend, method, marks=pytest.mark.slow if method == "spawn" else [])
-    for backend, methods in (
-        ("numba", ("fork", "forkserver", "spawn")),
-        ("jax", ("forkserver", "spawn")),
+    pytest.param(backend, method, sampler, marks=pytest.mark.slow if method == "spawn" else [])
+    for backend, method, samplers in (
+        ("numba", "fork", [DeerHMC]),
+        ("numba", "forkserver", [DeerHMC]),
+        ("numba", "spawn", SAMPLERS),
+        ("jax", "forkserver", [DeerMALA]),
+        ("jax", "spawn", SAMPLERS),
     )
-    for method in methods
+    for sampler in samplers
     if backend in BACKENDS
 ]
 
 
 @pytest.mark.timeout(300)
 @FORKS
-@pytest.mark.parametrize(("backend", "method"), CONTEXTS)
-@BOTH_SAMPLERS
+@pytest.mark.parametrize(("backend", "method", "sampler"), CONTEXTS)
 def test_processes_give_the_same_draws(backend: str, method: str, sampler: type[DeerStep]) -> None:
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"no {method} on this platform")
-    step = compiled_step(backend, sampler=sampler)
+    step = compiled_step(backend, sampler)
     serial, parallel = sample(step), sample(step, cores=2, mp_ctx=method)
     assert_same_draws(serial, parallel)
 
@@ -150,16 +153,17 @@ def test_forked_jax_fails_and_says_what_to_write(step_of: Callable[[DeerStep], D
         sample(step_of(compiled_step("jax")), cores=2, mp_ctx="fork")
 
 
-def frozen_step(model: pm.Model, size: int) -> DeerMALA:
+@cache
+def frozen_step() -> DeerMALA:
     """Steps too small to see: the draws show where chains start."""
-    with model:
-        step = DeerMALA(backend="jax", step_size=1e-12, metric=np.eye(size), steps_per_draw=1)
+    with eight_schools():
+        step = DeerMALA(backend="jax", step_size=1e-12, metric=np.eye(10), steps_per_draw=1)
     assert isinstance(step, DeerMALA)
     return step
 
 
 def test_chains_start_jittered_within_bounds() -> None:
-    step = frozen_step(eight_schools(), 10)
+    step = frozen_step()
     posterior = sample(step, chains=4, tune=0, draws=5)["posterior"].isel(draw=0)
     default = step.model.initial_point()
     starts = np.column_stack(
@@ -177,7 +181,7 @@ def test_chains_start_jittered_within_bounds() -> None:
 
 
 def test_initial_values_are_respected() -> None:
-    step = frozen_step(eight_schools(), 10)
+    step = frozen_step()
     eta = np.arange(8.0)
     posterior = sample(step, tune=0, draws=5, initvals={"tau": 3.0, "eta": eta})["posterior"]
     assert_allclose(posterior["tau"].values, 3.0, rtol=1e-9)
@@ -188,7 +192,7 @@ def test_initial_values_are_respected() -> None:
 
 
 def test_initial_values_of_each_chain() -> None:
-    step = frozen_step(eight_schools(), 10)
+    step = frozen_step()
     initvals = [{"mu": 1.0}, {"mu": -2.0}]
     posterior = sample(step, tune=0, draws=5, initvals=initvals)["posterior"]
     assert_allclose(posterior["mu"].values[:, 0], [1.0, -2.0], atol=1e-9)
@@ -214,10 +218,13 @@ def test_default_tuning_is_declared() -> None:
     assert idata["warmup_posterior"].sizes["draw"] == DeerMALA.default_tune_steps
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@BOTH_SAMPLERS
+@pytest.mark.parametrize(
+    ("backend", "sampler"),
+    [pair for pair in (("jax", DeerHMC), ("numba", DeerMALA)) if pair[0] in BACKENDS],
+)
 def test_windows(backend: str, sampler: type[DeerStep]) -> None:
-    step = compiled_step(backend, 16, sampler)
+    with eight_schools():
+        step = sampler(backend=backend, window=16, jacobian="secant")
     idata = sample(step, chains=1)
     stats = idata["sample_stats"]
     assert (stats["window"] == 16).all()
@@ -227,6 +234,7 @@ def test_windows(backend: str, sampler: type[DeerStep]) -> None:
 
 def test_window_changes_no_draw() -> None:
     fixed = {"step_size": 0.4, "metric": np.eye(10), "steps_per_draw": 5, "backend": "jax"}
+    fixed |= {"jacobian": "secant", "curvature": 1.5}
     found = []
     for window in (1, 16):
         with eight_schools():

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,12 @@ from pymc_deer import store
 from pymc_deer.chains import ensemble, plan
 from pymc_deer.chains.ensemble import Ensemble
 from pymc_deer.examples import eight_schools
-from pymc_deer.sampling import recorder, shared_step, store_recorder
+from pymc_deer.sampling import recorder, store_recorder
 from pymc_deer.sampling.checkpoint import Checkpoint
 from pymc_deer.sampling.store_recorder import StoreRecorder
 from pymc_deer.status import ModelError, OptionError
 from pymc_deer.store import DrawStore, _is_zarr_2, open_store
+from tests.contract.made_once import steps_made_once
 from tests.support import BACKENDS, SEED, Parabola, interrupt
 
 pytestmark = pytest.mark.skipif(
@@ -60,19 +61,9 @@ STOCHASTIC = {"window": 16, "jacobian": "stochastic", "curvature": 1.5, "tol": 1
 """Windows whose sweeps follow random probes, and leave their trace within a wide tolerance."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def steps() -> Iterator[None]:
-    """Each step is made once: it holds no chain."""
-    make, made = shared_step._step, {}
-
-    def cached(kernel: str, model: pm.Model, n_chains: int, options: dict[str, Any]) -> Any:
-        key = kernel, id(model), n_chains, repr(sorted(options.items()))
-        if key not in made:
-            made[key] = model, make(kernel, model, n_chains, options)
-        return made[key][1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_step, "_step", cached)
+    with steps_made_once():
         yield
 
 
@@ -129,15 +120,21 @@ class Killed(BaseException):
 
 
 @contextmanager
-def killed_at(event: int) -> Iterator[list[str]]:
-    """The process ends at the event of that number: as a file is replaced, or rows are written."""
+def killed_at(number: int, event: str | None = None) -> Iterator[list[str]]:
+    """The process ends at the event of that number: as a file is replaced, or rows are written.
+
+    Or at the next one that is named: ``rows``, or the name of the file.
+    """
     events: list[str] = []
+    killed = False
     replace, write = store.replace_file, DrawStore.write
 
     def dies_of(name: str) -> bool:
+        nonlocal killed
+        assert not killed, "what was killed goes on"
         events.append(name)
-        assert len(events) <= event, "what was killed goes on"
-        return len(events) == event
+        killed = len(events) >= number and event in (None, name)
+        return killed
 
     def replaced(path: Path, content: bytes) -> None:
         if dies_of(path.name):
@@ -164,6 +161,7 @@ def events_of(path: Path, **changes: Any) -> list[str]:
     return events
 
 
+@cache
 def dated() -> pm.Model:
     """Coordinates and data of all types, and a matrix product."""
     days = pd.date_range("2024-01-01", periods=5)
@@ -177,7 +175,7 @@ def dated() -> pm.Model:
     return model
 
 
-@pytest.mark.usefixtures("steps", "many_commits")
+@pytest.mark.usefixtures("many_commits")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -360,7 +358,6 @@ def test_of_two_processes_one_begins_a_run(tmp_path: Path, monkeypatch: Any) -> 
 
 
 @pytest.mark.skipif(_is_zarr_2(), reason="xarray reads by zarr 3, PyMC's ZarrTrace by zarr 2")
-@pytest.mark.usefixtures("steps")
 def test_xarray_opens_a_store_while_it_runs(tmp_path: Path, monkeypatch: Any) -> None:
     commit_often(monkeypatch)
     lengths = []
@@ -385,7 +382,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.usefixtures("steps", "many_commits")
+@pytest.mark.usefixtures("many_commits")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_killed_anywhere_goes_on_as_if_it_had_not_been(kind: str, tmp_path: Path) -> None:
     changes = KINDS[kind]
@@ -394,14 +391,18 @@ def test_a_run_killed_anywhere_goes_on_as_if_it_had_not_been(kind: str, tmp_path
     assert len(np.unique(whole["posterior"]["mu"])) > DRAWS / 2
     first = first_of_run(events)
     assert {"rows", "checkpoint.npz", ".zmetadata"} <= set(events[first:])
-    rng = np.random.default_rng(SEED)
-    wanted = [rng.integers(first, len(events)), *last_of_each(events)]
-    for number, event in enumerate(wanted):
-        path = tmp_path / str(number)
-        with pytest.raises(Killed), killed_at(event):
-            run(store=path, **changes)
+    path = tmp_path / "once"
+    with pytest.raises(Killed), killed_at(np.random.default_rng(SEED).integers(first, len(events))):
+        run(store=path, **changes)
+    assert_committed(path, whole)
+    assert_same(resumed(path), whole)
+    # Again and again, each time later. A run that goes on writes as many files at first.
+    path, later = tmp_path / "often", (len(events) - 2 * first) // 5
+    for number, event in enumerate(("rows", "checkpoint.npz", ".zmetadata", "rows")):
+        with pytest.raises(Killed), killed_at(first + later, event):
+            resumed(path) if number else run(store=path, **changes)
         assert_committed(path, whole)
-        assert_same(resumed(path), whole)
+    assert_same(resumed(path), whole)
 
 
 def first_of_run(events: list[str]) -> int:
@@ -421,27 +422,19 @@ def assert_committed(path: Path, whole: DataTree) -> None:
             assert_array_equal(seen[group][name], values[:, :n_seen])
 
 
-def last_of_each(events: list[str]) -> list[int]:
-    """Numbers of the last rows, checkpoint and metadata but for those of the end."""
-    middle = events[: int(0.8 * len(events))]
-    return [
-        len(middle) - middle[::-1].index(name) for name in ("rows", "checkpoint.npz", ".zmetadata")
-    ]
-
-
 @pytest.mark.skipif("numba" not in BACKENDS, reason="Numba is not under test")
-@pytest.mark.usefixtures("steps", "many_commits")
+@pytest.mark.usefixtures("many_commits")
 def test_a_run_of_numba_goes_on_as_well(tmp_path: Path) -> None:
     events = events_of(tmp_path / "whole", backend="numba")
     whole = open_store(tmp_path / "whole")
-    for event in (first_of_run(events) + 7, last_of_each(events)[0]):
-        path = tmp_path / str(event)
-        with pytest.raises(Killed), killed_at(event):
-            run(store=path, backend="numba")
-        assert_same(resumed(path), whole)
+    path = tmp_path / "killed"
+    with pytest.raises(Killed), killed_at(first_of_run(events) + 7):
+        run(store=path, backend="numba")
+    with pytest.raises(Killed), killed_at(len(events) // 2, "rows"):
+        resumed(path)
+    assert_same(resumed(path), whole)
 
 
-@pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("noise", ["host", "device"])
 def test_an_interrupted_run_is_returned_and_goes_on(
     noise: str, tmp_path: Path, monkeypatch: Any
@@ -511,27 +504,20 @@ def test_a_run_whose_backend_was_chosen_for_it_goes_on(tmp_path: Path, monkeypat
     assert_same(resumed(tmp_path, model=mean_of()), whole)
 
 
-@pytest.mark.parametrize(
-    ("model", "told"),
-    [
-        (partial(mean_of, ""), r"recorded values total \(1,\), not none"),
-        (partial(mean_of, "sum"), r"recorded values total \(1,\), not sum \(1,\)"),
-        (partial(mean_of, shape=3), r"recorded values total \(1,\), not total \(3,\)"),
-        (partial(mean_of, dim="abd"), "other data in the coordinates of k"),
-    ],
-    ids=["no Deterministic", "another name", "another shape", "another coordinate"],
-)
-def test_a_run_goes_on_with_what_it_records(
-    model: Callable[[], pm.Model], told: str, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_run_goes_on_with_what_it_records(tmp_path: Path, monkeypatch: Any) -> None:
     with monkeypatch.context() as patch:
         interrupt(patch, 5)
         run(store=tmp_path, model=mean_of())
-    with pytest.raises(ModelError, match=told):
-        resumed(tmp_path, model=model())
+    for model, told in (
+        (mean_of(""), r"recorded values total \(1,\), not none"),
+        (mean_of("sum"), r"recorded values total \(1,\), not sum \(1,\)"),
+        (mean_of(shape=3), r"recorded values total \(1,\), not total \(3,\)"),
+        (mean_of(dim="abd"), "other data in the coordinates of k"),
+    ):
+        with pytest.raises(ModelError, match=told):
+            resumed(tmp_path, model=model)
 
 
-@pytest.mark.usefixtures("steps")
 def test_a_run_that_had_ended_shows_no_progress(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -591,7 +577,6 @@ def test_draws_whose_file_is_lost_are_not_made_up(tmp_path: Path, monkeypatch: A
     assert_same(resumed(tmp_path), run())
 
 
-@pytest.mark.usefixtures("steps")
 def test_draws_of_another_run_are_not_taken_for_those_of_one_that_is_lost(tmp_path: Path) -> None:
     """Its directory has been given to the other."""
     place = tmp_path / "run"
@@ -609,7 +594,7 @@ def test_draws_of_another_run_are_not_taken_for_those_of_one_that_is_lost(tmp_pa
     assert_same(resumed(tmp_path / "moved"), run(random_seed=SEED + 1))
 
 
-@pytest.mark.usefixtures("steps", "many_commits")
+@pytest.mark.usefixtures("many_commits")
 @pytest.mark.parametrize(
     ("other", "told"), [(False, "is not there any more"), (True, "belongs to another run now")]
 )
@@ -637,7 +622,7 @@ def test_a_run_whose_place_is_gone_says_so(
         assert_same(resumed(place), run())
 
 
-@pytest.mark.usefixtures("steps", "many_commits")
+@pytest.mark.usefixtures("many_commits")
 def test_a_copy_without_hidden_files_of_arrays_goes_on(tmp_path: Path) -> None:
     """But for the one of which readers know the draws, they follow from it."""
     whole = run()
@@ -651,7 +636,6 @@ def test_a_copy_without_hidden_files_of_arrays_goes_on(tmp_path: Path) -> None:
     assert all(file.exists() for file in hidden)
 
 
-@pytest.mark.usefixtures("steps")
 def test_names_to_record_may_be_given_again_in_any_order(tmp_path: Path) -> None:
     names = {"mu", "tau", "theta"}
     run(store=tmp_path / "run", var_names=names)
@@ -661,23 +645,32 @@ def test_names_to_record_may_be_given_again_in_any_order(tmp_path: Path) -> None
         resumed(tmp_path / "run", var_names={"mu", "tau"})
 
 
-@pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("kind", ["step by step", "windows"])
 def test_where_stretches_end_leaves_no_trace(kind: str, monkeypatch: Any) -> None:
     """The clock decides it, so a run that is repeated ends them elsewhere."""
     # Calls so short that the pieces of warm-up take several.
     monkeypatch.setattr("pymc_deer.chains.plan.SHORTEST_CALL", 32)
-    changes = {"tune": 600, "draws": 200, "steps_per_draw": 7, **KINDS[kind]}
+    solve, lengths = Ensemble.next_stretch, []
+
+    def noted(ensemble: Ensemble, params: Any) -> Any:
+        found = solve(ensemble, params)
+        lengths[-1].append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(Ensemble, "next_stretch", noted)
     rng = np.random.default_rng(SEED)
     runs = []
     for most in (2, 9):
         allowed = partial(rng.integers, 1, most)
         monkeypatch.setattr("pymc_deer.backends.pace.Pace.allows", lambda *_, a=allowed: int(a()))
-        runs.append(run(**changes))
+        lengths.append([])
+        runs.append(run(**({"tune": 100, "steps_per_draw": 7} | KINDS[kind])))
+    # Windows are as many in each call, whatever the clock says.
+    assert (lengths[0] == lengths[1]) == (kind == "windows")
     assert_same(*runs)
 
 
-@pytest.mark.usefixtures("steps", "many_commits")
+@pytest.mark.usefixtures("many_commits")
 def test_a_checkpoint_does_not_grow_with_the_draws(tmp_path: Path, monkeypatch: Any) -> None:
     sizes = []
     save = Checkpoint.save
@@ -732,7 +725,7 @@ def kill_often(path: Path, n_kills: int, **options: int) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_process_killed_at_random_loses_no_block(tmp_path: Path) -> None:
-    kill_often(tmp_path / "run", 2, tune=50, draws=600)
+    kill_often(tmp_path / "run", 1, tune=50, draws=600)
 
 
 @pytest.mark.slow
@@ -784,24 +777,22 @@ def regression(
     return model
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"sign": -1.0}, "another gradient"),
-        ({"names": "ba"}, r"variables a \(2,\), b \(2,\), not b \(2,\), a \(2,\)"),
-        ({"turn": -1j}, "other values of turned"),
-        ({"step": -1}, "other values of turned"),
-        ({"dim": "j"}, "other data in the dims of a, the dims of b"),
-    ],
-)
-def test_models_that_are_alike_where_the_run_began_are_told_apart(
-    changed: dict[str, Any], told: str, tmp_path: Path
-) -> None:
+def test_models_that_are_alike_where_the_run_began_are_told_apart(tmp_path: Path) -> None:
     starts = {"a": np.zeros(2), "b": np.zeros(2)}
-    pymc_deer.sample(model=regression(), store=tmp_path / "run", initvals=starts, **OPTIONS)
-    pymc_deer.sample(model=regression(), resume=tmp_path / "run", **OPTIONS)
-    with pytest.raises(ModelError, match=told):
-        pymc_deer.sample(model=regression(**changed), resume=tmp_path / "run", **OPTIONS)
+    place, model = tmp_path / "run", regression()
+    pymc_deer.sample(model=model, store=place, initvals=starts, **OPTIONS)
+    pymc_deer.sample(model=model, resume=place, **OPTIONS)
+    changes: dict[str, dict[str, Any]] = {
+        "another gradient": {"sign": -1.0},
+        r"variables a \(2,\), b \(2,\), not b \(2,\), a \(2,\)": {"names": "ba"},
+        "other data in the dims of a, the dims of b": {"dim": "j"},
+    }
+    for told, changed in changes.items():
+        with pytest.raises(ModelError, match=told):
+            pymc_deer.sample(model=regression(**changed), resume=place, **OPTIONS)
+    for changed in ({"turn": -1j}, {"step": -1}):
+        with pytest.raises(ModelError, match="other values of turned"):
+            pymc_deer.sample(model=regression(**changed), resume=place, **OPTIONS)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate dimension names:UserWarning")
