@@ -17,14 +17,14 @@ from pymc_deer.sampling import shared_step
 def steps_made_once() -> Iterator[None]:
     """Each step is made once: it holds no chain.
 
-    How many draws it is for is asked only where windows are measured whose width is left open.
+    How many draws it is for tells none apart: that is asked only where windows are measured.
     """
     make, made = shared_step._step, {}
 
     def cached(kernel: str, model: pm.Model, foreseen: Foreseen, options: dict[str, Any]) -> Any:
-        settings = repr(sorted(options.items()))
-        key = kernel, id(model), foreseen.n_chains, settings, pytensor.config.floatX
-        key += (plan.SHORTEST_CALL,)
+        # In words: a kernel that is none may have no hash.
+        key = repr((kernel, sorted(options.items()))), id(model), foreseen.n_chains
+        key += pytensor.config.floatX, plan.SHORTEST_CALL
         if key not in made:
             made[key] = model, make(kernel, model, foreseen, options)
         return made[key][1]
