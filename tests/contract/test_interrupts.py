@@ -18,23 +18,24 @@ import pymc_deer.chains.plan
 from pymc_deer import DeerHMC, DeerMALA
 from pymc_deer.backends.pace import Pace
 from pymc_deer.chains.chain import Chain
-from pymc_deer.examples import eight_schools
 from pymc_deer.step import DeerStep
 from pymc_deer.warmup.adaptation import Warmup
 from tests.support import BACKENDS, sample
 
 pytestmark = pytest.mark.usefixtures("hears_interrupts")
 
-NAMES = ("mu", "tau", "eta")
+NAMES = ("mu", "x")
 WINDOWS = (1, 16)
 
 
 @cache
 def compiled_step(backend: str, window: int = 1) -> DeerStep:
-    with eight_schools(), pytest.MonkeyPatch.context() as patch:
+    with pm.Model(), pytest.MonkeyPatch.context() as patch:
+        pm.Normal("x", pm.Normal("mu"), 1.0, shape=3)
         # So that short runs have several stretches.
         patch.setattr(pymc_deer.chains.plan, "_LONGEST_CALL", 1)
-        step = DeerMALA(backend=backend, window=window)
+        fixed = {"jacobian": "secant", "curvature": 1.5, "metric": "diag"}
+        step = DeerMALA(backend=backend, window=window, **fixed)
     assert isinstance(step, DeerStep)
     return step
 

@@ -14,7 +14,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pymc.step_methods.compound import BlockedStep, CompoundStep
 from pymc.util import get_value_vars_from_user_vars
-from scipy.special import logit
+from scipy.special import expit, logit
 from scipy.stats import norm
 from xarray import DataTree
 
@@ -184,15 +184,12 @@ def check_mixture(idata: DataTree) -> None:
 
 
 @pytest.mark.parametrize(
-    "make_other",
+    ("make_other", "sampler"),
     [
-        lambda model: [],
-        lambda model: [pm.BinaryGibbsMetropolis([model["k"]])],
-        lambda model: [pm.BinaryMetropolis([model["k"]])],
+        pytest.param(lambda model: [], DeerMALA, id="Gibbs, assigned by PyMC"),
+        pytest.param(lambda model: [pm.BinaryMetropolis([model["k"]])], DeerHMC, id="Metropolis"),
     ],
-    ids=["assigned by PyMC", "Gibbs", "Metropolis"],
 )
-@BOTH_SAMPLERS
 def test_beside_a_step_for_a_discrete_variable(
     make_other: Callable[[pm.Model], list], sampler: type[DeerStep]
 ) -> None:
@@ -423,20 +420,45 @@ def check_indicators(idata: DataTree, n: int) -> None:
         check(k[..., i].astype(float), mean, mean)
 
 
-def sample_indicators(
-    n: int, backend: str, sampler: type[DeerStep] = DeerMALA, **changes: Any
-) -> DataTree:
+class Gibbs(BlockedStep):
+    """All indicators from their probabilities given the parameters.
+
+    As BinaryGibbsMetropolis, which computes the model's density for each of them.
+    """
+
+    name = "gibbs"
+
+    def __init__(self, vars: Any, y: np.ndarray, **pymc: Any) -> None:
+        self.vars = get_value_vars_from_user_vars(vars, pymc["model"])
+        self.y = y
+
+    def step(self, point: Any) -> tuple[dict, list[dict]]:
+        low, high = point["mu"]
+        odds = point["weight_logodds__"] + ((self.y - low) ** 2 - (self.y - high) ** 2) / 2
+        k = self.rng.random(len(self.y)) < expit(odds)
+        return {**point, "k": k.astype(int)}, [{}]
+
+
+def step_beside_indicators(n: int, backend: str, sampler: type[DeerStep] = DeerMALA) -> DeerStep:
     with indicators(clusters(n)) as model:
         step = sampler([model["weight"], model["mu"]], backend=backend)
+    assert isinstance(step, sampler)
+    return step
+
+
+def sample_indicators(step: DeerStep, **changes: Any) -> DataTree:
+    model = step.model
+    y = model.rvs_to_values[model["y"]].eval()
+    with model:
         # In this order: indicators drawn last would fit whatever parameters they are drawn for.
         return pm.sample(
-            step=[pm.BinaryGibbsMetropolis([model["k"]]), step],
+            step=[Gibbs([model["k"]], y), step],
             **{**SHORT, "draws": 1500, "tune": 300, "chains": 2, **changes},
         )
 
 
 def test_indicators_give_the_marginalised_posterior() -> None:
-    check_indicators(sample_indicators(8, "jax"), 8)
+    check_indicators(sample_indicators(step_beside_indicators(8, "jax")), 8)
 
 
 def test_stale_draws_would_bias_the_indicators(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,7 +466,7 @@ def test_stale_draws_would_bias_the_indicators(monkeypatch: pytest.MonkeyPatch) 
     # Few draws ahead would only slow the chain down: so many are clearly wrong.
     monkeypatch.setattr("pymc_deer.chains.plan.SHORTEST_CALL", 2**15)
     with pytest.raises(AssertionError):
-        check_indicators(sample_indicators(8, "jax"), 8)
+        check_indicators(sample_indicators(step_beside_indicators(8, "jax")), 8)
 
 
 @pytest.mark.slow
@@ -456,7 +478,8 @@ def test_stale_draws_would_bias_the_indicators(monkeypatch: pytest.MonkeyPatch) 
 def test_many_indicators_give_the_marginalised_posterior(
     backend: str, sampler: type[DeerStep]
 ) -> None:
-    idata = sample_indicators(40, backend, sampler, draws=3000, cores=2, mp_ctx="forkserver")
+    step = step_beside_indicators(40, backend, sampler)
+    idata = sample_indicators(step, draws=3000, cores=2, mp_ctx="forkserver")
     check_indicators(idata, 40)
 
 
@@ -467,9 +490,9 @@ def test_many_indicators_give_the_marginalised_posterior(
 @FORKS
 def test_processes_give_the_same_draws_of_indicators() -> None:
     """Where the points that a step is given are views of shared memory."""
-    short = {"draws": 40, "tune": 40}
-    one = sample_indicators(8, "numba", **short)
-    two = sample_indicators(8, "numba", **short, cores=2, mp_ctx="fork")
+    step, short = step_beside_indicators(8, "numba"), {"draws": 40, "tune": 40}
+    one = sample_indicators(step, **short)
+    two = sample_indicators(step, **short, cores=2, mp_ctx="fork")
     for name in ("weight", "mu", "k"):
         assert_array_equal(one["posterior"][name], two["posterior"][name])
     assert len(np.unique(one["posterior"]["weight"])) > 40

@@ -126,16 +126,11 @@ def small_windows() -> DeerStep:
 
 
 @ON_NUMBA
-def test_calibration_has_the_threads_that_workers_have(threads_used: list[int]) -> None:
+def test_threads_are_those_that_blas_is_allowed(threads_used: list[int]) -> None:
+    """It is how `pm.sample(blas_cores=...)` says how many. Calibration has those of workers."""
     step = small_windows()
     assert step.calibration.trials
     assert set(threads_used) == {1}
-
-
-@ON_NUMBA
-def test_threads_are_those_that_blas_is_allowed(threads_used: list[int]) -> None:
-    """It is how `pm.sample(blas_cores=...)` says how many."""
-    step = small_windows()
     for limit in (2, 1):
         threads_used.clear()
         with threadpool_limits(limit, "blas"):
@@ -163,9 +158,8 @@ def test_coordinates_are_changed_with_one_thread(monkeypatch: pytest.MonkeyPatch
     assert set(seen) == {("to_x_by_row", 1), ("to_z", 1)}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_what_follows_from_data_is_computed_with_one_thread(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Constants of a model, and what is made of a metric: workers compute them anew."""
     seen = set()
@@ -177,7 +171,7 @@ def test_what_follows_from_data_is_computed_with_one_thread(
             return original(*arguments)
 
         monkeypatch.setattr(owner, name, counted)
-    options: dict[str, Any] = {"backend": backend, "window": 1, "metric": np.ones(10)}
+    options: dict[str, Any] = {"backend": BACKENDS[-1], "window": 1, "metric": np.ones(10)}
     with threadpool_limits(2, "blas"), eight_schools():
         pymc_deer.sample(5, tune=5, chains=1, quiet=True, **options)
     assert seen == {("build_density", 1), ("metric_factor", 1), ("Values", 1)}
