@@ -58,8 +58,11 @@ def test_jax(batching: Batching, width: int) -> None:
     check(compiled(batching, "JAX", width), width, (4, 1))
 
 
-@pytest.mark.parametrize("threaded", [False, True], ids=["serial", "threaded"])
-@pytest.mark.parametrize("batching", ["vectorized", "mapped"])
+@pytest.mark.parametrize(
+    ("batching", "threaded"),
+    [("vectorized", False), ("mapped", True)],
+    ids=["vectorized-serial", "mapped-threaded"],
+)
 def test_numba_blocks(batching: Batching, threaded: bool) -> None:
     function = compiled(batching, "NUMBA", None, threaded)
     for width in (1, 4, 5, 33):

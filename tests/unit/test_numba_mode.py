@@ -174,18 +174,18 @@ def test_functions_with_several_results_are_left_alone() -> None:
     """Those of a series, to which the derivatives of the incomplete beta function are summed."""
     a, x = pt.dmatrix("a"), pt.dmatrix("x")
     derivative = pytensor.grad(pt.betainc(a, 2.0, x).sum(), a)
-    function = pytensor.function([a, x], pt.exp(derivative), mode=NUMBA_MODE)
+    in_python = Mode("vm", NUMBA_MODE.provided_optimizer)
+    function: Any = pytensor.function([a, x], pt.exp(derivative), mode=in_python)
     at = 1.0 + np.abs(Y)
     above, below = betainc(at + 1e-6, 2.0, 0.5), betainc(at - 1e-6, 2.0, 0.5)
     expected = np.exp((above - below) / 2e-6)
     assert_allclose(function(at, np.full_like(at, 0.5)), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_numba_computes_the_same_in_fewer_functions(
-    dtype: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    x = pt.vector("x", dtype=dtype)
+    x = pt.fvector("x")
     counts = []
     for left in (False, True):
         # Nothing is on disk.
@@ -195,12 +195,12 @@ def test_numba_computes_the_same_in_fewer_functions(
         if left:
             monkeypatch.setattr(numba_mode.compiled_as_one, "fn", lambda fgraph, node: None)
         function = pytensor.function([x], functions_of_elements(x), mode=NUMBA_MODE)
-        value = Y[0].astype(dtype)
+        value = Y[0].astype("float32")
         with event.install_recorder("numba:compile") as recorder:
             found = function(value)
         counts.append(sum(found.is_start for _, found in recorder.buffer))
         expected = pytensor.function([x], functions_of_elements(x), mode="FAST_COMPILE")(value)
         for array, other in zip(found, expected, strict=True):
-            assert array.dtype == dtype
-            assert_allclose(array, other, rtol=20 * np.finfo(dtype).eps)
+            assert array.dtype == "float32"
+            assert_allclose(array, other, rtol=20 * np.finfo("float32").eps)
     assert counts[0] < 0.9 * counts[1]

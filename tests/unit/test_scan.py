@@ -1,5 +1,6 @@
 """Scans along a window: the NumPy, Numba and JAX implementations against plain loops."""
 
+import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -106,8 +107,10 @@ def test_few_rounds_leave_few_decisions_wrong() -> None:
     expected, _ = plain_loop(given)
     accepted = given[4] > given[5]
 
+    states = jax.jit(scan_jax.chain_states)
+
     def right(rounds: int) -> float:
-        found = scan_jax.chain_states(accepted, *given, rounds=rounds)
+        found = states(accepted, *given, rounds=rounds)
         return np.isclose(np.asarray(found), expected, rtol=1e-4).all(axis=1).mean()
 
     wrong = [1 - right(rounds) for rounds in (1, 2, 3)]
