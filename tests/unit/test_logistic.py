@@ -114,7 +114,7 @@ def test_checks_that_may_fail_stay(checked: Callable[[Any, Any], Any]) -> None:
     logp = pt.switch(pt.all(checked(pt.sigmoid(x), x)), x.sum(), -np.inf)
     after = evaluated_once(rewrite_graph(logp, clone=True))
     for logits in (np.array([-800.0, 1.0]), np.array([0.5, 3.0])):
-        assert_array_equal(after.eval({x: logits}, mode=PYTHON), logp.eval({x: logits}))
+        assert_array_equal(after.eval({x: logits}, mode=PYTHON), logp.eval({x: logits}, mode=PYTHON))
 
 
 @pytest.mark.parametrize(

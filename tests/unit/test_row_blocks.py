@@ -43,6 +43,7 @@ from tests.support import interpret_kernels, quick_xla
 
 PALLAS_CALL = row_kernel.pl.pallas_call
 N, K = 5 * ROWS + 7, 5
+MODES = JAX_KERNEL_MODE, "FAST_COMPILE"
 RNG = np.random.default_rng(4)
 COVARIATES = RNG.normal(size=(N, K)).astype("float32")
 COUNTS = RNG.poisson(2.0, N)
@@ -121,7 +122,7 @@ def test_what_an_array_is_read_for_elsewhere_is_written() -> None:
     mean = scale * pt.dot(x, rows.T) + offset
     outputs = [pt.dot(pt.exp(mean), rows), mean[:, ::2], pt.sum(mean, axis=1)]
     inputs = [x, rows, offset, scale]
-    blocked, plain = (pytensor.function(inputs, outputs, mode=m) for m in (JAX_KERNEL_MODE, None))
+    blocked, plain = (pytensor.function(inputs, outputs, mode=m) for m in MODES)
     [op] = kernels_of(blocked)
     assert len(op.output_types) == 3
     assert RowKernel(op.fgraph)._shares > 1
@@ -140,7 +141,7 @@ def logistic_terms() -> tuple[list[Any], list[Any]]:
 
 def run_blocked(inputs: list[Any], outputs: list[Any]) -> tuple[Any, Any]:
     values = [1 + RNG.random(size=v.type.shape).astype("float32") for v in inputs]
-    blocked, plain = (pytensor.function(inputs, outputs, mode=m) for m in (JAX_KERNEL_MODE, None))
+    blocked, plain = (pytensor.function(inputs, outputs, mode=m) for m in MODES)
     assert kernels_of(blocked)
     return blocked(*values), plain(*values)
 
@@ -189,7 +190,7 @@ def test_sums_of_whole_terms_are_no_sums_of_logistic_ones(dtype: str) -> None:
     terms = [pt.cast(pt.softplus(logits), "int64"), pt.softplus(pt.cast(logits, "int32"))]
     outputs = [pt.sum(term.astype(dtype), axis=1) for term in terms]
     values = [RNG.integers(-2, 3, v.type.shape).astype("float32") for v in (X, ROW)]
-    blocked, plain = (pytensor.function([X, ROW], outputs, mode=m) for m in (JAX_KERNEL_MODE, None))
+    blocked, plain = (pytensor.function([X, ROW], outputs, mode=m) for m in MODES)
     assert kernels_of(blocked)
     for found, expected in zip(blocked(*values), plain(*values), strict=True):
         assert_allclose(found, expected, rtol=1e-5)
@@ -276,8 +277,7 @@ def test_elementwise_functions(name: str) -> None:
     values += [1 + RNG.random((1, N)).astype("float32")]
     values += [RNG.random((n, N)) < 0.5 for n in (1, STATES)]
     blocked, plain = (
-        pytensor.function(inputs, outputs, mode=m, on_unused_input="ignore")
-        for m in (JAX_KERNEL_MODE, "FAST_COMPILE")
+        pytensor.function(inputs, outputs, mode=m, on_unused_input="ignore") for m in MODES
     )
     [op] = kernels_of(blocked)
     assert not [n for n in nodes_of(blocked) if isinstance(n.op, Dot)]

@@ -141,12 +141,13 @@ def built_as_it_is(rows: Callable[[], None]) -> Density:
         return built(rows)
 
 
-def values_of(density: Density, x: np.ndarray) -> list[np.ndarray]:
+def compiled(density: Density) -> Callable[[np.ndarray], list[np.ndarray]]:
+    """Logp and gradient, of the data as they are when it is called."""
     outputs = [density.logp, density.dlogp]
     inputs = [density.x, *density.params]
-    function = pytensor.function(inputs, outputs, mode="FAST_COMPILE", on_unused_input="ignore")
-    logp, dlogp = function(x, *density.param_values({}))  # type: ignore[misc]
-    return [logp, dlogp]
+    options = {"mode": "FAST_COMPILE", "on_unused_input": "ignore"}
+    function: Any = pytensor.function(inputs, outputs, **options)
+    return lambda x: function(x, *density.param_values({}))
 
 
 def data_of(density: Density) -> list[np.ndarray]:
@@ -163,8 +164,9 @@ def test_rows_change_places_together(rows: Callable[[], None]) -> None:
     moved = {a[order].tobytes() for a in data_of(plain)}
     assert {a.tobytes() for a in data_of(ours)} == moved
     assert moved != {a.tobytes() for a in data_of(plain)}
+    of_ours, of_plain = compiled(ours), compiled(plain)
     for x in np.random.default_rng(0).normal(size=(3, ours.size)):
-        for found, expected in zip(values_of(ours, x), values_of(plain, x), strict=True):
+        for found, expected in zip(of_ours(x), of_plain(x), strict=True):
             assert_allclose(found, expected, rtol=1e-11)
 
 
@@ -349,6 +351,7 @@ def test_data_that_change_later_are_put_in_the_same_order() -> None:
         pm.Normal("y", intercepts()[index], 1.0, observed=pm.Data("observed", Y))
     density = build_density(model)
     x = np.random.default_rng(0).normal(size=density.size)
+    function, logp = compiled(density), model.compile_logp(mode="FAST_COMPILE")
     for groups, observed in ((SORTED, Y), (SORTED[::-1], Y), (SHUFFLED, FEATURES[:, 1])):
         groups = groups.astype(index.dtype)
         model["index"].set_value(groups)
@@ -357,7 +360,7 @@ def test_data_that_change_later_are_put_in_the_same_order() -> None:
         given = density.param_values({})
         assert {a.tobytes() for a in given} == {groups[order].tobytes(), observed[order].tobytes()}
         point = density.layout.unravel(x)
-        assert_allclose(values_of(density, x)[0], model.compile_logp()(point), rtol=1e-11)
+        assert_allclose(function(x)[0], logp(point), rtol=1e-11)
 
 
 def crossed(data: Callable[[np.ndarray], Any]) -> Density:
@@ -380,10 +383,11 @@ def test_data_may_have_rows_along_two_axes() -> None:
     assert all(len(o.order.along) == 2 for o in ours._sources if not isinstance(o, Constant))
     with patch("pymc_deer.density.in_fast_order", lambda outputs, values: (list(outputs), {})):
         plain = crossed(as_data)
+    functions = [compiled(density) for density in (plain, ours, constant)]
     for x in np.random.default_rng(0).normal(size=(3, ours.size)):
-        expected = values_of(plain, x)
-        for density in (ours, constant):
-            for found, value in zip(values_of(density, x), expected, strict=True):
+        expected, *others = (function(x) for function in functions)
+        for values in others:
+            for found, value in zip(values, expected, strict=True):
                 assert_allclose(found, value, rtol=1e-11)
 
 
