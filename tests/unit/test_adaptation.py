@@ -510,10 +510,11 @@ def test_a_better_last_metric_thins_less(
         moves, rho = [], learning if warmups[0].stretch.explores else last
         for i, warmup in enumerate(warmups):
             tuning, rows = warmup.tuning, n * warmup.steps_per_draw
-            x = np.empty((rows, SIZE))
+            x = np.sqrt(1 - rho**2) * rng.normal(size=(rows, SIZE))
             for t in range(rows):
-                state[i] = rho * state[i] + np.sqrt(1 - rho**2) * rng.normal(size=SIZE)
-                x[t] = SPREAD * state[i] * rng.choice([-1.0, 1.0], SIZE)
+                x[t] += rho * state[i]
+                state[i] = x[t]
+            x *= SPREAD * rng.choice([-1.0, 1.0], (rows, SIZE))
             scales = tuning.metric.factor
             steps = np.full(rows, tuning.lengths[1])
             sizes, log_alpha = np.full(rows, tuning.step_size), np.full(rows, -tuning.step_size)

@@ -1,5 +1,6 @@
 """What is refused and what is not, beyond the rows of docs/errors.md (``tests/contract``)."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,9 @@ from pymc.exceptions import SamplingError
 import pymc_deer.backends
 import pymc_deer.backends.jax
 from pymc_deer import DeerHMC, DeerMALA
-from pymc_deer.backends import jax_process, resolve_backend
+from pymc_deer.backends import jax_process, make_solver, resolve_backend
+from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.density import build_density
 from pymc_deer.status import (
     BackendError,
     DeerError,
@@ -21,7 +24,16 @@ from pymc_deer.status import (
     OptionError,
     StartError,
 )
+from pymc_deer.sweep import SweepSpec
+from tests.random_models.check import quick_compilation
 from tests.support import one_variable
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    """PyMC's own functions are not compiled by Numba."""
+    with quick_compilation():
+        yield
 
 
 def test_auto_is_numba_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,11 +151,11 @@ def test_data_in_another_place_are_copied_once() -> None:
     with pm.Model() as model:
         level = pm.Normal("level", shape=2)
         pm.Normal("y", pm.Data("features", features) @ level, observed=pm.Data("outcome", outcome))
-        step = DeerMALA(backend="numba", window=1)
-    solver: Any = step.solver
+    density, plan = build_density(model), WindowPlan(1, None, 1e-6, 8)
+    solver: Any = make_solver("numba", density, SweepSpec("diag", "secant"), plan)
     model["features"].set_value(features, borrow=True)
     model["outcome"].set_value(outcome, borrow=True)
-    params = step.density.param_values({})
+    params = density.param_values({})
     assert not all(p.flags.carray for p in params)
     first, again = solver._writeable(params), solver._writeable(params)
     assert all(a is b and a.flags.carray for a, b in zip(first, again, strict=True))

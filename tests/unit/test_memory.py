@@ -1,6 +1,7 @@
 """What a window is expected to need and to gain, before anything is measured."""
 
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,18 +13,22 @@ from pymc_deer.backends import make_solver
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.placement import AXES, ManyDevices
 from pymc_deer.backends.window_plan import WindowPlan
-from pymc_deer.density import build_density
+from pymc_deer.density import Density, build_density
 from pymc_deer.examples import correlated_logistic
 from pymc_deer.options import BackendName
 from pymc_deer.sampling.hardware import Hardware
 from pymc_deer.sweep import SweepSpec
 
 
+@cache
+def density_of(n_observations: int, n_features: int) -> Density:
+    return build_density(correlated_logistic(n_observations, n_features))
+
+
 def solver_of(backend: BackendName, n_observations: int, n_features: int = 5):
-    model = correlated_logistic(n_observations, n_features)
-    density = build_density(model)
+    density = density_of(n_observations, n_features)
     plan = WindowPlan(1, None, tol=1e-6, capacity=8)
-    params = density.param_values(model.initial_point())
+    params = density.param_values(density.initial_point)
     return make_solver(backend, density, SweepSpec("diag"), plan), params
 
 

@@ -183,7 +183,7 @@ def test_sample_is_evenly_spaced_however_it_is_fed(
     n_chains: int, kept_by_themselves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pymc_deer.warmup.metric_low_rank, "_LONG", 1 if kept_by_themselves else 999)
-    n = 10_000 if n_chains < 10 else 100
+    n = 5000 if n_chains < 10 else 100
     rows = np.arange(n) + 1e5 * np.arange(n_chains)[:, None]
     found = []
     for cuts in ([], [1, 2, n // 14, n // 14 + 5, n - 10]):

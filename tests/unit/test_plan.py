@@ -15,7 +15,7 @@ from pymc_deer.chains.trials import Foreseen
 from pymc_deer.density import Density, build_density
 from pymc_deer.metric import MetricKind
 from pymc_deer.options import OPTIONS, HMCOptions
-from tests.support import BACKENDS
+from tests.support import BACKENDS, quick_xla
 
 
 def density_of(size: int) -> Density:
@@ -79,7 +79,8 @@ def test_the_chains_of_a_run_count_where_they_are_one_batch(
 
 def prepared(model: pm.Model, density: Density, n_chains: int) -> Any:
     options = HMCOptions.from_arguments({"window": 1, "backend": "jax"})
-    return prepare(options, density, model, "jax", alone=True, run=Foreseen(n_chains)).solver
+    with quick_xla():
+        return prepare(options, density, model, "jax", alone=True, run=Foreseen(n_chains)).solver
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from pymc_deer import density
 from pymc_deer.density import build_density
-from pymc_deer.examples import radon
+from pymc_deer.examples import eight_schools, radon
 from pymc_deer.jacobian import RULES, Rule
 from pymc_deer.precision import WIDE, added_in_float64, in_precision
 from pymc_deer.sweep import Kernel, SweepSpec, build_sequential, build_sweep
@@ -114,7 +114,7 @@ def test_indicators_are_numbers(name: str, dtype: str) -> None:
 def test_constants_have_the_type_of_the_model(kernel: Kernel, rule: Rule) -> None:
     """Also where PyTensor is set to another one when the model is sampled."""
     with pytensor.config.change_flags(floatX="float32"):
-        here = build_density(radon())
+        here = build_density(eight_schools())
     assert pytensor.config.floatX == "float64"
     spec = SweepSpec("dense", rule, kernel=kernel)
     outputs = {

@@ -1,6 +1,6 @@
 """What is refused before a chain runs is impossible; what looks like it is not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pymc as pm
@@ -8,10 +8,18 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_deer import DeerHMC, DeerMALA
+from pymc_deer import DeerMALA
 from pymc_deer.chains.refusal import refuse_data
 from pymc_deer.status import ModelError
+from tests.random_models.check import quick_compilation
 from tests.support import sample
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    """PyMC's own functions are not compiled by Numba."""
+    with quick_compilation():
+        yield
 
 
 def plateau() -> None:
@@ -108,21 +116,21 @@ def test_a_window_beyond_memory_is_made_narrower(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("pymc_deer.backends.base.available_memory", lambda: free)
         with pm.Model():
             pm.Normal("x", shape=4)
-            arguments = {"backend": "jax", "window": 1024, "jacobian": "secant", "curvature": 1.5}
+            arguments = {"backend": "jax", "window": 64, "jacobian": "secant", "curvature": 1.5}
             if warning is None:
-                step = DeerHMC(**arguments)
+                step = DeerMALA(**arguments)
             else:
                 with pytest.warns(UserWarning, match=warning) as warned:
-                    step = DeerHMC(**arguments)
+                    step = DeerMALA(**arguments)
                 assert [one.filename for one in warned] == [__file__]
         drawn = sample(step, tune=5, draws=5, chains=1)
         return step.calibration.window, np.asarray(drawn["posterior"]["x"])
 
     window, wide = draws(1e12, None)
-    assert window == 1024
-    window, narrow = draws(5e5, r"^Windows of 1024 transitions do not fit .* are \d+ wide\.$")
-    assert 8 <= window < 1024
+    assert window == 64
+    window, narrow = draws(2e5, r"^Windows of 64 transitions do not fit .* are \d+ wide\.$")
+    assert 8 <= window < 64
     np.testing.assert_allclose(narrow, wide, atol=1e-4)
-    window, single = draws(100.0, r"^Windows of 1024 .* so the chain runs step by step\.$")
+    window, single = draws(100.0, r"^Windows of 64 .* so the chain runs step by step\.$")
     assert window == 1
     np.testing.assert_allclose(single, wide, atol=1e-4)

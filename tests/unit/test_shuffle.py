@@ -1,6 +1,6 @@
 """Shuffle: NumPy's transpositions and new axes, and how Numba has them lie in memory."""
 
-from itertools import permutations
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ def shuffled(x: np.ndarray, order: tuple[Any, ...]) -> np.ndarray:
     return np.expand_dims(moved, [i for i, axis in enumerate(order) if axis == "x"])
 
 
+@cache
 def numbas(shape: tuple[int, ...], order: tuple[Any, ...]) -> Any:
     """Numba's function for an array of that shape, whose axes of length 1 are known."""
     x = pt.tensor(dtype="float64", shape=[1 if n == 1 else None for n in shape])
@@ -35,14 +36,14 @@ def numbas(shape: tuple[int, ...], order: tuple[Any, ...]) -> Any:
 
 
 ORDERS = [
-    *[((), order) for order in [(), ("x",), ("x", "x")]],
-    *[((4,), order) for order in [(0,), ("x", 0), (0, "x"), ("x", 0, "x")]],
-    *[((1,), order) for order in [(), (0,), (0, "x")]],
-    *[((4, 3), order) for order in [(0, 1), (1, 0), (1, "x", 0), ("x", 0, 1)]],
-    *[((1, 3), order) for order in [(1,), (1, 0), (1, "x"), (0, 1), (1, "x", 0)]],
-    *[((4, 1), order) for order in [(0,), (1, 0), ("x", 0)]],
-    *[((2, 3, 4), order) for order in permutations(range(3))],
-    *[((2, 1, 4), order) for order in [(0, 2), (2, 0), (1, 0, 2), (2, 1, 0)]],
+    *[((), order) for order in [(), ("x", "x")]],
+    *[((4,), order) for order in [("x", 0), (0, "x"), ("x", 0, "x")]],
+    *[((1,), order) for order in [(), (0, "x")]],
+    *[((4, 3), order) for order in [(0, 1), (1, 0), (0, "x", 1), (1, "x", 0)]],
+    *[((1, 3), order) for order in [(1, 0), (1, "x")]],
+    *[((4, 1), order) for order in [(0,), (1, 0)]],
+    *[((2, 3, 4), order) for order in [(1, 0, 2), (1, 2, 0), (2, 1, 0)]],
+    *[((2, 1, 4), order) for order in [(0, 2), (2, 0), (1, 0, 2)]],
 ]
 
 
@@ -92,7 +93,7 @@ def test_a_number_may_take_the_place_of_an_array_without_axes() -> None:
     assert np.array_equal(numbas((), ("x", "x"))(2.5), [[2.5]])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
 def test_any_type(dtype: str) -> None:
     x = pt.tensor(dtype=dtype, shape=(None, 1))
     node = Shuffle(input_ndim=2, new_order=("x", 0)).make_node(x)
