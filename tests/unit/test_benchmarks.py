@@ -361,12 +361,14 @@ def test_kernels_along_the_window_are_compared_with_formulas(monkeypatch):
     [row] = window_kernels.rows([scan])
     assert max(row["difference"], row["difference_of_errors"]) < 1e-5
     assert min(row["us"], row["us_without"]) > 0
-    formulas = window_kernels.formulas(scan)
+
+    def right(*values):
+        return values[3], values[5]
 
     def wrong(*values):
-        guess, error = formulas(*values)
-        return guess.at[10, 1].add(0.1), error
+        return values[3].at[10, 1].add(0.1), values[5]
 
+    monkeypatch.setattr(window_kernels, "formulas", lambda scan: right)
     monkeypatch.setattr(window_kernels, "next_guess_and_error", wrong)
     [row] = window_kernels.rows([scan])
     assert row["difference"] > 1e-2
