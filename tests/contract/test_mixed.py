@@ -471,14 +471,8 @@ def test_stale_draws_would_bias_the_indicators(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("backend", "sampler"),
-    [pair for pair in (("numba", DeerMALA), ("jax", DeerHMC)) if pair[0] in BACKENDS],
-)
-def test_many_indicators_give_the_marginalised_posterior(
-    backend: str, sampler: type[DeerStep]
-) -> None:
-    step = step_beside_indicators(40, backend, sampler)
+def test_many_indicators_give_the_marginalised_posterior() -> None:
+    step = step_beside_indicators(40, BACKENDS[0], DeerHMC)
     idata = sample_indicators(step, draws=3000, cores=2, mp_ctx="forkserver")
     check_indicators(idata, 40)
 

@@ -1,22 +1,22 @@
 """JAX and Numba run the same graph: on one tape they agree to rounding."""
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
 
 from pymc_deer.jacobian import Rule
-from tests.equivalence.problems import MODELS, problem
+from tests.equivalence.problems import KERNELS, problem
 from tests.support import BACKENDS
 
 pytestmark = pytest.mark.skipif(len(BACKENDS) < 2, reason="needs two backends to compare")
 
 
 CASES = [
-    pytest.param(name, kernel, marks=[] if name == "eight_schools" else [pytest.mark.slow])
-    for name, kernel in [*product(MODELS, ["mala"]), ("eight_schools", "hmc")]
+    *[("eight_schools", kernel) for kernel in KERNELS],
+    *[pytest.param(name, "mala", marks=pytest.mark.slow) for name in ("radon", "horseshoe")],
 ]
+"""Windows of the other models are compared with single steps on each backend in test_states."""
 
 
 @pytest.mark.parametrize(("name", "kernel"), CASES)

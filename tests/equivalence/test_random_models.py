@@ -11,7 +11,7 @@ from tests.support import quick_xla
 # PyMC says that it imputes.
 pytestmark = pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
 
-FEW, MORE = (0, 3), range(4, 12)
+FEW, MORE = (0, 3), (1, 2, *range(4, 8))
 
 
 @pytest.mark.parametrize(
