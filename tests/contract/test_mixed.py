@@ -14,7 +14,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pymc.step_methods.compound import BlockedStep, CompoundStep
 from pymc.util import get_value_vars_from_user_vars
-from scipy.special import expit, logit
+from scipy.special import logit
 from scipy.stats import norm
 from xarray import DataTree
 
@@ -420,25 +420,6 @@ def check_indicators(idata: DataTree, n: int) -> None:
         check(k[..., i].astype(float), mean, mean)
 
 
-class Gibbs(BlockedStep):
-    """All indicators from their probabilities given the parameters.
-
-    As BinaryGibbsMetropolis, which computes the model's density for each of them.
-    """
-
-    name = "gibbs"
-
-    def __init__(self, vars: Any, y: np.ndarray, **pymc: Any) -> None:
-        self.vars = get_value_vars_from_user_vars(vars, pymc["model"])
-        self.y = y
-
-    def step(self, point: Any) -> tuple[dict, list[dict]]:
-        low, high = point["mu"]
-        odds = point["weight_logodds__"] + ((self.y - low) ** 2 - (self.y - high) ** 2) / 2
-        k = self.rng.random(len(self.y)) < expit(odds)
-        return {**point, "k": k.astype(int)}, [{}]
-
-
 def step_beside_indicators(n: int, backend: str, sampler: type[DeerStep] = DeerMALA) -> DeerStep:
     with indicators(clusters(n)) as model:
         step = sampler([model["weight"], model["mu"]], backend=backend)
@@ -447,12 +428,10 @@ def step_beside_indicators(n: int, backend: str, sampler: type[DeerStep] = DeerM
 
 
 def sample_indicators(step: DeerStep, **changes: Any) -> DataTree:
-    model = step.model
-    y = model.rvs_to_values[model["y"]].eval()
-    with model:
+    with step.model as model:
         # In this order: indicators drawn last would fit whatever parameters they are drawn for.
         return pm.sample(
-            step=[Gibbs([model["k"]], y), step],
+            step=[pm.BinaryGibbsMetropolis([model["k"]]), step],
             **{**SHORT, "draws": 1500, "tune": 300, "chains": 2, **changes},
         )
 
