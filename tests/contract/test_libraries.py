@@ -53,7 +53,14 @@ def draws_of_regression(product: Callable[[Any], Any], backend: str, window: int
     return run(model, backend, **options)["posterior"]["beta"].to_numpy()
 
 
-@pytest.mark.parametrize(("backend", "window"), [(BACKENDS[0], 1), (BACKENDS[-1], 8)])
+@pytest.mark.parametrize(
+    ("backend", "window"),
+    [
+        (BACKENDS[0], 1),
+        (BACKENDS[-1], 8),
+        *([pytest.param("numba", 8, marks=pytest.mark.slow)] if "numba" in BACKENDS else []),
+    ],
+)
 def test_sparse_data(backend: str, window: int) -> None:
     """The same draws as with the matrix that they are."""
     found = draws_of_regression(
