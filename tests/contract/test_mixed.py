@@ -451,9 +451,9 @@ def test_stale_draws_would_bias_the_indicators(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_many_indicators_give_the_marginalised_posterior() -> None:
-    step = step_beside_indicators(40, BACKENDS[0], DeerHMC)
-    idata = sample_indicators(step, draws=3000, cores=2, mp_ctx="forkserver")
-    check_indicators(idata, 40)
+    step = step_beside_indicators(20, BACKENDS[0], DeerHMC)
+    idata = sample_indicators(step, cores=2, mp_ctx="forkserver")
+    check_indicators(idata, 20)
 
 
 @pytest.mark.skipif("numba" not in BACKENDS, reason="about Numba, which can be forked")

@@ -44,7 +44,7 @@ MALA_SLOW: dict[BackendName, list[tuple[str, Rule]]] = {
 }
 HMC_SLOW: dict[BackendName, list[tuple[str, Rule]]] = {
     "jax": [*product(("radon", "horseshoe"), CHEAP), ("breast_cancer", "secant")],
-    "numba": [("radon", "secant"), ("eight_schools", "stochastic")],
+    "numba": [("eight_schools", "stochastic")],
 }
 
 
