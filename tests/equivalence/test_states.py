@@ -10,7 +10,9 @@ import pytest
 
 from pymc_deer import reference
 from pymc_deer.backends.forecast import from_rest, on_standard_normal
+from pymc_deer.backends.numba import NumbaSolver
 from pymc_deer.jacobian import RULES, Rule
+from pymc_deer.ops.batch import Batching
 from pymc_deer.ops.scan import chain_states
 from pymc_deer.options import BackendName
 from tests.equivalence.problems import KERNELS, MODELS, Problem, problem
@@ -178,6 +180,26 @@ def test_sweeps_that_run_out_fall_back_to_exact_steps(single_threaded, backend, 
     assert 0 < solved.n_fallback < 512
     assert solved.n_sweeps == 8
     assert np.abs(solved.z - exact.z).max() <= 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("numba" not in BACKENDS, reason="JAX's are in test_sweep_trace")
+def test_states_that_numba_cannot_take_together_are_taken_one_by_one(single_threaded, monkeypatch):
+    compile_windowed = NumbaSolver._compile_windowed
+
+    def refused(solver: NumbaSolver, batching: Batching, threaded: bool) -> Any:
+        if batching == "vectorized":
+            raise NotImplementedError("a graph that fails when it is compiled")
+        return compile_windowed(solver, batching, threaded)
+
+    monkeypatch.setattr(NumbaSolver, "_compile_windowed", refused)
+    case = problem("eight_schools")
+    tape, solver = case.tape(128), case.new_solver("numba", 16, "secant")
+    found, exact = case.run(solver, tape), case.run(case.solver("numba", 1), tape)
+    assert solver.batching == "mapped"
+    assert found.n_sweeps > 0
+    assert found.n_fallback == 0
+    assert np.abs(found.z - exact.z).max() <= 1e-4
 
 
 @pytest.mark.slow
