@@ -37,6 +37,9 @@ SAMPLERS: tuple[type[DeerStep], ...] = (DeerMALA, DeerHMC)
 
 SEED = 20_250_103
 
+NUMBA_IN_PYTHON = Mode("vm", NUMBA_MODE.provided_optimizer)
+"""Graphs as Numba gets them, in-place operations included, run by Python."""
+
 ON_GNU = platform.system() == "Linux" and platform.libc_ver()[0] == "glibc"
 HAS_VARIANTS = ON_GNU and platform.machine() == "x86_64"
 """Whether this machine's C library should have variants of functions for vectors."""

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cache, partial
@@ -45,17 +45,12 @@ from pymc_deer.sampling.plain import packed
 from pymc_deer.sampling.shared_step import KERNELS
 from pymc_deer.step import DeerStep
 from pymc_deer.store import open_store
-from tests.contract.made_once import steps_made_once
 from tests.support import SAMPLERS, Opaque, hide_package, one_variable, sample
+
+pytestmark = pytest.mark.usefixtures("steps_made_once")
 
 ONE_VARIABLE = one_variable()
 """Of runs that share their steps: no mistake changes it."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def steps() -> Iterator[None]:
-    with steps_made_once():
-        yield
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"

@@ -115,14 +115,13 @@ def test_more_chains_and_a_longer_run_begin_alike() -> None:
 # PyMC treats spawn as it does forkserver, but for the time it takes.
 CONTEXTS = [
     pytest.param(backend, method, sampler, marks=pytest.mark.slow if method == "spawn" else [])
-    for backend, method, samplers in (
-        ("numba", "fork", [DeerHMC]),
-        ("numba", "forkserver", [DeerHMC]),
-        ("numba", "spawn", [DeerMALA]),
-        ("jax", "forkserver", [DeerMALA]),
-        ("jax", "spawn", [DeerHMC]),
+    for backend, method, sampler in (
+        ("numba", "fork", DeerHMC),
+        ("numba", "forkserver", DeerHMC),
+        ("numba", "spawn", DeerMALA),
+        ("jax", "forkserver", DeerMALA),
+        ("jax", "spawn", DeerHMC),
     )
-    for sampler in samplers
     if backend in BACKENDS
 ]
 

@@ -5,7 +5,7 @@ import itertools
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from fractions import Fraction
@@ -41,21 +41,15 @@ from pymc_deer.sampling.settings import Settings
 from pymc_deer.sampling.shared_step import KERNELS
 from pymc_deer.status import StartError
 from pymc_deer.warmup import adaptation
-from tests.contract.made_once import steps_made_once
 from tests.support import BACKENDS, SEED, interrupt
 from tests.support import sample as step_by_step
 from tests.zoo import two_modes
 
+pytestmark = pytest.mark.usefixtures("steps_made_once")
+
 BOTH_KERNELS = pytest.mark.parametrize("kernel", KERNELS)
 
-
 SCHOOLS = eight_schools()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def steps() -> Iterator[None]:
-    with steps_made_once():
-        yield
 
 
 def together(model: pm.Model, **changes: Any) -> DataTree:
@@ -549,8 +543,11 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "counts": {"draws": np.uint8(200), "tune": np.uint8(100), "chains": np.uint8(2)},
     "steps of a draw": {"steps_per_draw": np.int8(3), "draws": np.int16(100)},
     "windows": {
-        **{"window": np.int8(8), "max_sweeps": np.int64(8), "curvature": np.float32(1.5)},
-        **{"jacobian": "stochastic", "probes": np.int8(2)},
+        "window": np.int8(8),
+        "max_sweeps": np.int64(8),
+        "curvature": np.float32(1.5),
+        "jacobian": "stochastic",
+        "probes": np.int8(2),
     },
     "fractions": {"step_size": Fraction(1, 3), "target_accept": np.float16(0.75)},
     "steps too small to count": {"step_size": 1e-300, "kernel": "hmc"},

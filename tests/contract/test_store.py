@@ -35,12 +35,14 @@ from pymc_deer.sampling.checkpoint import Checkpoint
 from pymc_deer.sampling.store_recorder import StoreRecorder
 from pymc_deer.status import ModelError, OptionError
 from pymc_deer.store import DrawStore, _is_zarr_2, open_store
-from tests.contract.made_once import steps_made_once
 from tests.support import BACKENDS, SEED, Parabola, interrupt
 
-pytestmark = pytest.mark.skipif(
-    "jax" not in BACKENDS, reason="models are compiled by JAX, but for one that takes both"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        "jax" not in BACKENDS, reason="models are compiled by JAX, but for one that takes both"
+    ),
+    pytest.mark.usefixtures("steps_made_once"),
+]
 
 TUNE, DRAWS = 30, 60
 
@@ -59,12 +61,6 @@ OPTIONS: dict[str, Any] = {
 
 STOCHASTIC = {"window": 16, "jacobian": "stochastic", "curvature": 1.5, "tol": 1e-3}
 """Windows whose sweeps follow random probes, and leave their trace within a wide tolerance."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def steps() -> Iterator[None]:
-    with steps_made_once():
-        yield
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What is refused and what is not, beyond the rows of docs/errors.md (``tests/contract``)."""
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,15 +24,9 @@ from pymc_deer.status import (
     StartError,
 )
 from pymc_deer.sweep import SweepSpec
-from tests.random_models.check import quick_compilation
 from tests.support import one_variable
 
-
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    """PyMC's own functions are not compiled by Numba."""
-    with quick_compilation():
-        yield
+pytestmark = pytest.mark.usefixtures("pymc_in_python")
 
 
 def test_auto_is_numba_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from pymc_deer.ops.scan import RunningSum
 from pymc_deer.ops.shuffle import Shuffle
 from pymc_deer.ops.vector_loop import VectorLoop
 from pymc_deer.sweep import Evaluation, Kernel, SweepSpec, build_sweep
-from tests.support import graph_for_numba
+from tests.support import NUMBA_IN_PYTHON, graph_for_numba
 
 X = np.random.default_rng(0).normal(size=(4, 3))
 Y = np.random.default_rng(1).normal(size=(3, 5))
@@ -174,8 +174,7 @@ def test_functions_with_several_results_are_left_alone() -> None:
     """Those of a series, to which the derivatives of the incomplete beta function are summed."""
     a, x = pt.dmatrix("a"), pt.dmatrix("x")
     derivative = pytensor.grad(pt.betainc(a, 2.0, x).sum(), a)
-    in_python = Mode("vm", NUMBA_MODE.provided_optimizer)
-    function: Any = pytensor.function([a, x], pt.exp(derivative), mode=in_python)
+    function: Any = pytensor.function([a, x], pt.exp(derivative), mode=NUMBA_IN_PYTHON)
     at = 1.0 + np.abs(Y)
     above, below = betainc(at + 1e-6, 2.0, 0.5), betainc(at - 1e-6, 2.0, 0.5)
     expected = np.exp((above - below) / 2e-6)

@@ -1,6 +1,6 @@
 """What is refused before a chain runs is impossible; what looks like it is not."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pymc as pm
@@ -11,15 +11,9 @@ import pytest
 from pymc_deer import DeerMALA
 from pymc_deer.chains.refusal import refuse_data
 from pymc_deer.status import ModelError
-from tests.random_models.check import quick_compilation
 from tests.support import sample
 
-
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    """PyMC's own functions are not compiled by Numba."""
-    with quick_compilation():
-        yield
+pytestmark = pytest.mark.usefixtures("pymc_in_python")
 
 
 def plateau() -> None:

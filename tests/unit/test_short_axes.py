@@ -9,7 +9,6 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 
 import pymc_deer.ops.matmul_numba  # noqa: F401
@@ -17,9 +16,7 @@ from pymc_deer.backends.numba_mode import NUMBA_MODE
 from pymc_deer.density import build_density
 from pymc_deer.graphs import short_axes
 from pymc_deer.ops.vector_loop import body_size
-
-IN_PYTHON = Mode("vm", NUMBA_MODE.provided_optimizer)
-"""Graphs as Numba gets them, run by Python."""
+from tests.support import NUMBA_IN_PYTHON
 
 RNG = np.random.default_rng(0)
 N, K = 50, 3
@@ -128,7 +125,7 @@ def gradient(likelihood: Callable[[], None]) -> tuple[Any, list[np.ndarray]]:
         likelihood()
     density, point = build_density(model), model.initial_point()
     function = pytensor.function(
-        [density.x, *density.params], [density.logp, density.dlogp], mode=IN_PYTHON
+        [density.x, *density.params], [density.logp, density.dlogp], mode=NUMBA_IN_PYTHON
     )
     return function, [density.layout.ravel(point, "float64"), *density.param_values(point)]
 
