@@ -9,9 +9,9 @@ import pymc as pm
 import pytest
 
 from pymc_deer import DeerHMC, DeerMALA, examples
-from pymc_deer.jacobian import Rule
+from pymc_deer.jacobian import RULES
 from pymc_deer.step import DeerStep
-from tests.support import BACKENDS, SLOW_ON_NUMBA
+from tests.support import BACKENDS
 
 TOL = 1e-8
 N_DRAWS = 150
@@ -67,17 +67,18 @@ def _whitened_draws(sampler: str, backend: str, window: int, rule: str) -> np.nd
     return draws / np.sqrt(VARIANCES)
 
 
-RULE_OF: dict[str, Rule] = {"MALA": "secant", "HMC": "stochastic"}
+QUICK = {("MALA", "jax", "secant"), ("HMC", "jax", "stochastic")}
+"""Windows that are compiled in every run."""
 
 
 def _cases() -> list[Any]:
-    """Other rules are in test_states; on Numba, which takes long to compile each, by one."""
+    """MALA and HMC by all rules; on Numba, which takes long to compile each, by one."""
     cases = []
     for sampler, backend in product(("MALA", "HMC"), BACKENDS):
-        rule = RULE_OF[sampler] if backend == "jax" else "secant"
         cases.append(pytest.param(sampler, backend, 1, "auto"))
-        marks = SLOW_ON_NUMBA[backend]
-        cases.append(pytest.param(sampler, backend, 64, rule, marks=marks))
+        for rule in RULES if backend == "jax" else ("secant",):
+            marks = [] if (sampler, backend, rule) in QUICK else [pytest.mark.slow]
+            cases.append(pytest.param(sampler, backend, 64, rule, marks=marks))
     return cases
 
 
