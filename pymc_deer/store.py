@@ -31,6 +31,9 @@ from pymc_deer.stored_rows import ATTRIBUTES, METADATA, RUN, StoredRows, StoredR
 _DIMS = "_ARRAY_DIMENSIONS"
 """Attribute by which xarray knows an array's dimensions."""
 
+_GROUP = ".zgroup"
+"""Zarr's file that says that a directory is a group."""
+
 _DATE_UNIT = "numpy_unit"
 """Attribute of dates, which are stored as numbers: "s", "ms", "us" or "ns"."""
 
@@ -130,7 +133,7 @@ def _committed(path: Path) -> tuple[Any, dict[str, dict[str, StoredRows]]]:
     run, arrays = StoredRun.at(path), dict[str, dict[str, StoredRows]]()
     for key in metadata:
         match key.split("/"):
-            case [group, ".zgroup"]:
+            case [group, file] if file == _GROUP:
                 arrays.setdefault(group, {})
             case [group, name, ".zarray"]:
                 rows = StoredRows(root[f"{group}/{name}"], path / group / name, run)
@@ -152,6 +155,9 @@ class DrawStore:
     def __init__(self, path: Path, sizes: Mapping[str, int]) -> None:
         self.path, self.sizes = path, dict(sizes)
         self._metadata = metadata_at(path)
+        if not (path / _GROUP).exists():
+            # Zarr 3 looks for it before it reads what is known of all.
+            _replace(path / _GROUP, self._entries[_GROUP])
         for rows in (rows for made in _committed(path)[1].values() for rows in made.values()):
             rows.refuse_lost()
         committed = {group: self._entries[f"{group}/draw/.zarray"]["shape"][0] for group in sizes}
@@ -206,9 +212,9 @@ class DrawStore:
                 for name, variable in variables.items():
                     _create_array(made, name, variable, sizes.get(group, 0), rows_per_chunk)
         # In the template's order, which readers keep.
-        keys = [".zgroup", ATTRIBUTES]
+        keys = [_GROUP, ATTRIBUTES]
         for group, variables in plain.items():
-            keys += [f"{group}/.zgroup", f"{group}/{ATTRIBUTES}"]
+            keys += [f"{group}/{_GROUP}", f"{group}/{ATTRIBUTES}"]
             keys += [
                 f"{group}/{name}/{kind}" for name in variables for kind in (".zarray", ".zattrs")
             ]
