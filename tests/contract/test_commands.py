@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from argparse import ArgumentParser
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from pymc_deer.store import _INSTALL as INSTALL_ZARR
 from tests.unit.test_docs import DOCS, PYTHON, ROOT
 
 PAGES = [ROOT / "README.md", *DOCS.glob("*.md")]
@@ -122,8 +124,7 @@ def test_a_short_command_runs(command: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_newcomer_installs_and_gets_a_picture(tmp_path: Path) -> None:
     """What Get started says, in an environment that has nothing else."""
-    programs = tmp_path / "environment" / ("Scripts" if os.name == "nt" else "bin")
-    subprocess.run([sys.executable, "-m", "venv", str(programs.parent)], check=True)
+    programs = new_environment(tmp_path)
     run(INSTALL, ROOT, programs)
     blocks = PYTHON.findall((DOCS / "get_started.md").read_text())
     (tmp_path / "fit.py").write_text("\n".join(blocks))
@@ -137,6 +138,19 @@ def test_a_newcomer_installs_and_gets_a_picture(tmp_path: Path) -> None:
         assert "does not provide" not in found
 
 
+@pytest.mark.slow
+def test_stores_are_the_same_with_the_zarr_that_pip_installs(tmp_path: Path) -> None:
+    """PyMC's ZarrTrace keeps the environment of the tests at the version before."""
+    programs = new_environment(tmp_path)
+    # Behind its own packages, those that the tests have.
+    link = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})"
+    own = sysconfig.get_path("purelib", "venv", {"base": str(programs.parent)})
+    Path(own, "tests.pth").write_text(link)
+    run(INSTALL_ZARR, tmp_path, programs)
+    assert run("python -c 'import zarr; print(zarr.__version__)'", ROOT, programs).startswith("3.")
+    assert " passed" in run("python -m pytest -q -n0 tests/contract/test_store.py", ROOT, programs)
+
+
 def test_the_extra_for_gpus_brings_jax_for_gpus() -> None:
     with (ROOT / "uv.lock").open("rb") as file:
         packages = {package["name"]: package for package in tomllib.load(file)["package"]}
@@ -146,9 +160,17 @@ def test_the_extra_for_gpus_brings_jax_for_gpus() -> None:
     assert {f"jax-{extra}-plugin"} <= wanted <= packages.keys()
 
 
+def new_environment(folder: Path) -> Path:
+    """Where the programs of an environment are that has pip alone."""
+    programs = folder / "environment" / ("Scripts" if os.name == "nt" else "bin")
+    subprocess.run([sys.executable, "-m", "venv", str(programs.parent)], check=True)
+    return programs
+
+
 def run(script: str, folder: Path, programs: Path) -> str:
     """What the script prints, with the programs of an environment before all others."""
-    variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    ours = re.compile(r"PYTHONPATH|VIRTUAL_ENV|PYTEST_.*")
+    variables = {k: v for k, v in os.environ.items() if not ours.fullmatch(k)}
     variables["PATH"] = f"{programs}{os.pathsep}{variables['PATH']}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
