@@ -19,10 +19,15 @@ def markdown(report: dict[str, Any]) -> str:
     names = dict.fromkeys(name for row in rows for name in row)
     shown = [n for n in names if not any(isinstance(row.get(n), list) for row in rows)]
     lines = [[name.replace("_", " ") for name in shown], ["---"] * len(shown)]
-    lines += [[str(row.get(name, "")) for name in shown] for row in rows]
+    lines += [[_cell(row.get(name)) for name in shown] for row in rows]
     versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     return f"{table}\n\n*{report['date']}, {report['machine']}, {versions}.*"
+
+
+def _cell(value: Any) -> str:
+    """Empty where nothing was measured."""
+    return "" if value is None else str(value)
 
 
 class ResultsTable(SphinxDirective):
