@@ -31,9 +31,6 @@ from pymc_deer.stored_rows import ATTRIBUTES, METADATA, RUN, StoredRows, StoredR
 _DIMS = "_ARRAY_DIMENSIONS"
 """Attribute by which xarray knows an array's dimensions."""
 
-_GROUP = ".zgroup"
-"""Zarr's file that says that a directory is a group."""
-
 _DATE_UNIT = "numpy_unit"
 """Attribute of dates, which are stored as numbers: "s", "ms", "us" or "ns"."""
 
@@ -133,7 +130,7 @@ def _committed(path: Path) -> tuple[Any, dict[str, dict[str, StoredRows]]]:
     run, arrays = StoredRun.at(path), dict[str, dict[str, StoredRows]]()
     for key in metadata:
         match key.split("/"):
-            case [group, file] if file == _GROUP:
+            case [group, ".zgroup"]:
                 arrays.setdefault(group, {})
             case [group, name, ".zarray"]:
                 rows = StoredRows(root[f"{group}/{name}"], path / group / name, run)
@@ -155,9 +152,8 @@ class DrawStore:
     def __init__(self, path: Path, sizes: Mapping[str, int]) -> None:
         self.path, self.sizes = path, dict(sizes)
         self._metadata = metadata_at(path)
-        if not (path / _GROUP).exists():
-            # Zarr 3 looks for it before it reads what is known of all.
-            _replace(path / _GROUP, self._entries[_GROUP])
+        # Zarr 3 looks for it before it reads what is known of all.
+        self._settle(".zgroup")
         for rows in (rows for made in _committed(path)[1].values() for rows in made.values()):
             rows.refuse_lost()
         committed = {group: self._entries[f"{group}/draw/.zarray"]["shape"][0] for group in sizes}
@@ -212,9 +208,9 @@ class DrawStore:
                 for name, variable in variables.items():
                     _create_array(made, name, variable, sizes.get(group, 0), rows_per_chunk)
         # In the template's order, which readers keep.
-        keys = [_GROUP, ATTRIBUTES]
+        keys = [".zgroup", ATTRIBUTES]
         for group, variables in plain.items():
-            keys += [f"{group}/{_GROUP}", f"{group}/{ATTRIBUTES}"]
+            keys += [f"{group}/.zgroup", f"{group}/{ATTRIBUTES}"]
             keys += [
                 f"{group}/{name}/{kind}" for name in variables for kind in (".zarray", ".zattrs")
             ]
@@ -260,11 +256,14 @@ class DrawStore:
 
     def settle(self) -> None:
         """Write each array's own metadata, as committed, for readers that ask for it."""
-        for key, entry in self._metadata["metadata"].items():
-            file = self.path / key
-            # Copies may leave out files whose names begin with a dot.
-            if not file.exists() or json.loads(file.read_text()) != entry:
-                _replace(file, entry)
+        for key in self._entries:
+            self._settle(key)
+
+    def _settle(self, key: str) -> None:
+        file, entry = self.path / key, self._entries[key]
+        # Copies may leave out files whose names begin with a dot.
+        if not file.exists() or json.loads(file.read_text()) != entry:
+            _replace(file, entry)
 
     @property
     def _entries(self) -> dict[str, Any]:
