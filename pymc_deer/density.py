@@ -5,9 +5,9 @@
 """From a PyMC model to the log-density of one raveled, unconstrained vector.
 
 The log-density contains everything PyMC puts into ``model.logp()``: priors, likelihoods,
-Jacobian terms of the transforms, Potentials and imputed values. Whatever may change between
-calls (``pm.Data``, other shared variables, value variables that another step method samples,
-and large constants) is an explicit input of the graph, never a constant baked into it.
+Jacobian terms of the transforms, Potentials and imputed values. Data, other shared variables,
+value variables that another step method samples, and large constants are explicit inputs of the
+graph. Lengths of dimensions and sparse matrices are constants in it, and may not change.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +24,11 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.sparse import SparseTensorType, as_sparse
 from pytensor.tensor.random.type import RandomType
 
 from pymc_deer.graphs.canonical import canonical
-from pymc_deer.graphs.checks import failures_rejected
+from pymc_deer.graphs.checks import failures_rejected, parameters_checked
 from pymc_deer.graphs.constants import folded, lifted
 from pymc_deer.graphs.data_shapes import refuse_shapes
 from pymc_deer.graphs.derivatives import HvpFunction, automatic_hvp, gradient
@@ -72,7 +73,7 @@ class Density:
     layout: Layout
     initial_point: Point = field(repr=False)
     _sources: tuple["Source", ...] = field(repr=False)
-    _lengths: tuple["Length", ...] = field(repr=False, default=())
+    _fixed: tuple["Length | SparseData", ...] = field(repr=False, default=())
     cheap: tuple[type[Op], ...] = CHEAP
 
     @property
@@ -95,7 +96,8 @@ class Density:
         Raises
         ------
         ModelError
-            If data, or a dimension that logp depends on, has changed since it was built.
+            If the shape of data, a dimension that logp depends on, or a sparse matrix has changed
+            since it was built.
         """
         values = []
         for param, source in zip(self.params, self._sources, strict=True):
@@ -104,9 +106,8 @@ class Density:
             if given.shape != param.type.shape:
                 raise changed_shape(param.name, param.type.shape, given.shape)
             values.append(source.in_order(given) if isinstance(source, _Reordered) else given)
-        for length in self._lengths:
-            if (now := int(length.variable.get_value(borrow=True))) != length.value:
-                raise changed_shape(f"Dimension {length.name}", (length.value,), (now,))
+        for fixed in self._fixed:
+            fixed.refuse_change()
         return tuple(values)
 
     def forget_data(self) -> None:
@@ -190,6 +191,39 @@ class Length:
     variable: SharedVariable
     value: int
 
+    @property
+    def constant(self) -> Tensor:
+        """What is in the graph in its place."""
+        return pt.constant(self.value, dtype=self.variable.dtype)
+
+    def refuse_change(self) -> None:
+        """Refuse another length than that."""
+        if (now := int(self.variable.get_value(borrow=True))) != self.value:
+            raise changed_shape(f"Dimension {self.name}", (self.value,), (now,))
+
+
+@dataclass(frozen=True)
+class SparseData:
+    """A sparse matrix in a shared variable: no backend takes one as an input."""
+
+    variable: SharedVariable
+    value: Any
+
+    @property
+    def constant(self) -> Tensor:
+        """What is in the graph in its place."""
+        return as_sparse(self.value)
+
+    def refuse_change(self) -> None:
+        """Refuse another matrix than that."""
+        now: Any = self.variable.get_value(borrow=True)
+        if now is self.value or (now.shape == self.value.shape and not (now != self.value).nnz):
+            return
+        raise ModelError(
+            f"{self.variable.name}: sparse data that changed since this step was made. Make the "
+            "step anew, after the change."
+        )
+
 
 type Source = Constant | SharedVariable | str | _Reordered
 """Where the value of a parameter is from."""
@@ -251,26 +285,16 @@ def build_density(
     model_logp = model.logp()
     sources = _graph_inputs(model, model_logp, chosen, point)
     values = [array_like(v) for v in chosen]
-    used = set(ancestors([model_logp]))
-    lengths = tuple(
-        Length(str(name), length, int(length.get_value()))
-        for name, length in model.dim_lengths.items()
-        if isinstance(length, SharedVariable) and length in used
-    )
-    frozen_lengths = {
-        length.variable: pt.constant(length.value, dtype=length.variable.dtype)
-        for length in lengths
-    }
+    fixed = _fixed_data(model, model_logp)
     inputs = dict(zip(chosen, values, strict=True)) | {s: p for s, p, _ in sources}
-    replacements = {v: named_as(v, array) for v, array in inputs.items()} | frozen_lengths
+    replacements = {v: named_as(v, array) for v, array in inputs.items()}
+    replacements |= {data.variable: data.constant for data in fixed}
     [logp] = without_names(graph_replace([model_logp], replacements, strict=False))
     logp = distances_with_gradient(logp)
     # PyMC's parameter checks become logp = -inf now, while the graph is that of one state: in a
     # batch, one check would speak for all states at once, and on Numba raise.
-    checks = "local_check_parameter_to_ninf_switch"
-    checks = checks if model.check_bounds else "local_remove_check_parameter"
-    logp = canonical(rewrite_pregrad(logp.astype(dtype)), checks)
-    logp = evaluated_once(failures_rejected(logp, values))
+    [logp] = parameters_checked([rewrite_pregrad(logp.astype(dtype))], model)
+    logp = evaluated_once(failures_rejected(canonical(logp), values))
     gradients = [gradient(logp, v, rv_names[c]) for v, c in zip(values, chosen, strict=True)]
 
     x = pt.tensor("x", dtype=dtype, shape=(layout.size,))
@@ -302,8 +326,20 @@ def build_density(
         layout=layout,
         initial_point=point,
         _sources=tuple(origin for _, origin in params),
-        _lengths=lengths,
+        _fixed=fixed,
     )
+
+
+def _fixed_data(model: Model, logp: Tensor) -> tuple[Length | SparseData, ...]:
+    """What logp depends on and no program takes as an input."""
+    used = {v: None for v in ancestors([logp]) if isinstance(v, SharedVariable)}
+    lengths = [
+        Length(str(name), length, int(length.get_value()))
+        for name, length in model.dim_lengths.items()
+        if length in used
+    ]
+    matrices = [v for v in used if isinstance(v.type, SparseTensorType)]
+    return *lengths, *(SparseData(v, v.get_value(borrow=True)) for v in matrices)
 
 
 def _graph_inputs(
@@ -317,7 +353,11 @@ def _graph_inputs(
             "logp draws random numbers, as pm.Minibatch does, and is another one each time: no "
             "chain has it for its posterior. Give all data, or approximate with pm.fit."
         )
-    found = [v for v in shared if isinstance(v.type, ARRAY_TYPES)]
+    found = [
+        v
+        for v in shared
+        if isinstance(v.type, ARRAY_TYPES) and not isinstance(v.type, SparseTensorType)
+    ]
     found += [v for v in model.value_vars if v not in chosen]
     inputs = []
     for var in found:

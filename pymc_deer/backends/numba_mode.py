@@ -170,12 +170,7 @@ _IN_PLACE_OF_PYTENSORS = (
     compiled_as_one_in_loops,
 )
 
-# PyMC's rewrite reaches the parameter checks inside of loops too, which would raise in a run.
-_WITHOUT_CHECKS = without_pitfalls(with_wide_lengths(OwnMode.of("NUMBA"))).including(
-    "local_check_parameter_to_ninf_switch"
-)
-
-NUMBA_MODE = _WITHOUT_CHECKS.register(
+NUMBA_MODE = without_pitfalls(with_wide_lengths(OwnMode.of("NUMBA"))).register(
     (dfs_rewriter(inlined_gradient, looked_up, summed_by_group), _BEHIND_STABILIZATION),
     (in2out(short_axis_first, reduced_as_it_lies, shuffled_once), _BEFORE_FUSION),
     (dfs_rewriter(vectorised_functions), _BEFORE_FUSION),

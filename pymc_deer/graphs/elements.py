@@ -9,12 +9,17 @@ from pytensor.tensor.elemwise import Elemwise
 
 
 def negated(variable: Any) -> Any | None:
-    """What `variable` is the negative of, by either of the Ops that say so; None if of nothing."""
+    """What `variable` is element by element the negative of, by either of the Ops that say so; None
+    if of nothing.
+    """
     if found := inputs_of(variable, ps.Neg):
         return found[0]
     factors = inputs_of(variable, ps.Mul)
-    is_negative = len(factors) == 2 and underlying_constant(factors[0]) == -1
-    return factors[1] if is_negative else None
+    if len(factors) != 2 or underlying_constant(factors[0]) != -1:
+        return None
+    # A factor of -1 may be an array of more axes.
+    is_whole = factors[1].type.broadcastable == variable.type.broadcastable
+    return factors[1] if is_whole else None
 
 
 def inputs_of(variable: Any, kind: type) -> list[Any]:

@@ -9,7 +9,8 @@ the more so the closer to singular the covariance matrix is. What is clipped for
 the derivative 1, wherever it lies.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -62,35 +63,40 @@ def _is_squared_distance(variable: Any) -> bool:
     others = [(sign, term) for sign, term in terms if sign < 0 or not _is_square(term)]
     if (len(squares), len(others)) != (2, 1) or not _is_minus_twice(*others[0]):
         return False
-    squared = set().union(*(_multiplied(_base(square)) for square in squares))
-    return squared == _multiplied(others[0][1])
+    return _all_multiplied(map(_base, squares)) == _multiplied(others[0][1])
 
 
-def _multiplied(variable: Any) -> set[Any]:
-    """What a product is of, whatever axes of it, and what it is divided by, but for a factor 2."""
+def _multiplied(variable: Any) -> Counter[Any]:
+    """What a product is of, whatever axes of it, and what it is divided by, and how often; but for
+    factors of 1 and 2.
+    """
     if isinstance(variable, Constant) and variable.data.size == 1:
         factor = abs(variable.data.item())
-        return set() if factor == 2 else {factor}
+        return Counter() if factor in (1, 2) else Counter([factor])
     node = variable.owner
     if node is None:
-        return {variable}
+        return Counter([variable])
     if isinstance(node.op, (Sum, *_VIEWS)) or _takes_all(node):
         return _multiplied(node.inputs[0])
     if isinstance(node.op, Subtensor):
         # The same elements of the same are the same, however many nodes take them.
         where = (int(i.data) if isinstance(i, Constant) else i for i in node.inputs[1:])
-        return {(node.op, frozenset(_multiplied(node.inputs[0])), *where)}
+        return Counter([(node.op, frozenset(_multiplied(node.inputs[0]).items()), *where)])
     kind = getattr(node.op, "scalar_op", None)
     if isinstance(kind, ps.TrueDiv):
-        divisor = "divisor", frozenset(_multiplied(node.inputs[1]))
-        return {*_multiplied(node.inputs[0]), divisor}
+        divisor = "divisor", frozenset(_multiplied(node.inputs[1]).items())
+        return _multiplied(node.inputs[0]) + Counter([divisor])
     if isinstance(kind, ps.Mul) or isinstance(node.op, Dot):
         factors = [v for v in node.inputs if not isinstance(v, Constant)]
         if len(factors) > 1 and any(_summed_up(v) is not _seen(v) for v in factors):
             # A product of sums is more than the sum of the products.
-            return {variable}
-        return set().union(*map(_multiplied, node.inputs))
-    return {variable}
+            return Counter([variable])
+        return _all_multiplied(node.inputs)
+    return Counter([variable])
+
+
+def _all_multiplied(variables: Iterable[Any]) -> Counter[Any]:
+    return sum(map(_multiplied, variables), Counter())
 
 
 def _takes_all(node: Any) -> bool:

@@ -332,8 +332,7 @@ def _end_of(output: Any) -> _Total:
     sign, argument = signed_softplus(output.owner.inputs[0])
     if argument is None or "float" not in argument.type.dtype:
         return _Total(output)
-    is_whole = argument.type.shape == output.owner.inputs[0].type.shape
-    return _LogisticTotal(output, sign, argument) if is_whole else _Total(output)
+    return _LogisticTotal(output, sign, argument)
 
 
 def _where_inside(block: _Block, value: jax.Array, otherwise: int) -> jax.Array:

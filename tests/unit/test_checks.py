@@ -8,7 +8,7 @@ import pymc.dims as pmd
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from pymc.logprob.utils import CheckParameterValue, ParameterValueError
 from pytensor.raise_op import Assert
 
@@ -61,6 +61,33 @@ def test_each_state_of_a_batch_is_checked_by_itself() -> None:
     logp, dlogp = batch([[1.0, 2.0], [-1.0, 2.0], [0.5, 0.1]])
     assert_array_equal(np.isfinite(logp), [True, False, True])
     assert np.isfinite(dlogp).all()
+
+
+@pytest.mark.usefixtures("pymc_in_python")
+@pytest.mark.parametrize("check_bounds", [True, False])
+def test_parameters_are_checked_in_loops_as_the_model_asks(check_bounds: bool) -> None:
+    """Of Gamma's logp the formula alone is finite where alpha is negative."""
+
+    def term(now: Any, total: Any, alpha: Any) -> Any:
+        return total + pm.logp(pm.Gamma.dist(alpha, 1.0), now)
+
+    y, zero = pt.as_tensor(np.array([0.1, 0.4, 0.2])), pt.constant(0.0, dtype="float64")
+    with pm.Model(check_bounds=check_bounds) as model:
+        loop: Any = pytensor.scan(term, y, zero, [pm.Normal("alpha")], return_updates=False)
+        pm.Potential("steps", loop[-1])
+    density = build_density(model)
+    ours, theirs = compiled([density.x], density.logp), model.compile_logp()
+    for alpha in (0.5, -0.5):
+        assert_allclose(ours([alpha]), theirs({"alpha": np.array(alpha)}), rtol=1e-12)
+    assert np.isfinite(ours([-0.5])) == (not check_bounds)
+    assert np.isfinite(term_logps(model, {"alpha": np.array(-0.5)})["steps"]) == (not check_bounds)
+
+
+def test_checks_that_the_model_leaves_out_are_no_terms() -> None:
+    with pm.Model(check_bounds=False) as model:
+        pm.Gamma("y", pm.Normal("alpha"), 1.0, observed=1.0)
+    for alpha in (0.5, -0.5):
+        assert np.isfinite(term_logps(model, {"alpha": np.array(alpha)})["y"])
 
 
 @pytest.mark.usefixtures("pymc_in_python")

@@ -136,6 +136,7 @@ def test_bounds_may_be_integers() -> None:
         lambda x, y: pt.clip(x**2 + pt.exp(y) ** 2 - 2.0 * x * y, 0.0, np.inf),
         lambda x, y: pt.clip(x**2 + y**2 - 2.0 * x * y * pt.cos(x), 0.0, np.inf),
         lambda x, y: pt.clip(x**2 + y**2 - 2.0 * x**2 * y, 0.0, np.inf),
+        lambda x, y: pt.clip(x**2 + y**2 - 2.0 * (x * x * y), 0.0, np.inf),
         lambda x, y: pt.clip((x / 2) ** 2 + y**2 - 2.0 * x * y, 0.0, np.inf),
         lambda x, y: pt.clip((0.5 * x) ** 2 + y**2 - 2.0 * x * y, 0.0, np.inf),
         lambda x, y: pt.clip(x[0] ** 2 + x[1] ** 2 - 2.0 * x[0] * x[2], 0.0, np.inf),

@@ -85,8 +85,9 @@ def test_of_a_matrix_and_of_each_of_its_rows() -> None:
         pt.sum(pt.softplus(pt.matrix(shape=(200, 200))), axis=0),
         pt.sum(pt.exp(pt.vector(shape=(200,)))),
         pt.sum(pt.softplus(pt.vector(shape=(200,), dtype="float32"))),
+        pt.sum(np.full(3, -1.0) * pt.softplus(pt.matrix(shape=(100, 1)))),
     ],
-    ids=["few", "unknown", "first axis", "another function", "narrow"],
+    ids=["few", "unknown", "first axis", "another function", "narrow", "repeated"],
 )
 def test_others_stay_as_they_are(total: Any) -> None:
     assert rewritten(total) is total
