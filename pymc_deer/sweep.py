@@ -139,7 +139,7 @@ def build_sweep(
     """One Newton sweep over a window.
 
     Inputs guess S (W, D), memory (W, M), start s_0 (D,), xi (W, D), log_u (W,), probes
-    (W or 1, P, D), step_size (W,), n_leapfrog (W,), bend (W,), curvature (), tol (), blocking (2,),
+    (W or 1, P, D), step_size (W,), n_leapfrog (W,), bend (W,), curvature (), tol (), block (),
     the metric's arrays and params; outputs the next guess S' (W, D) and memory, states F (W, D),
     their logp (W,) and gradient (W, D), log_alpha (W,), energy (W,) and the number of committed
     steps k. What `bend` is says :class:`~pymc_deer.ops.scan.ChainScan`.
@@ -167,7 +167,7 @@ def _sweep(
     start = pt.tensor("start", dtype=dtype, shape=(size,))
     memory = pt.tensor("memory", dtype=dtype, shape=(width, spec.memory_size(size)))
     curvature, tol = (pt.tensor(n, dtype=dtype, shape=()) for n in ("curvature", "tol"))
-    blocking = pt.tensor("blocking", dtype="int64", shape=(2,))
+    block = pt.tensor("block", dtype="int64", shape=())
     rows = 1 if spec.rule == "exact" else width
     probes = pt.tensor("probes", dtype=dtype, shape=(rows, spec.n_probes(size), size))
     metric = SymbolicMetric.of(spec.metric, size, dtype)
@@ -176,7 +176,7 @@ def _sweep(
     batch_map = _transition_map(density, spec, batching, width, threaded)
     shared = [*metric.params, *density.params]
     mapped, shared = _arguments(spec, [previous, xi, log_u, step_size], n_leapfrog, probes, shared)
-    proposals, logp, dlogp, log_alpha, energy, *more = batch_map(blocking, *mapped, *shared)
+    proposals, logp, dlogp, log_alpha, energy, *more = batch_map(block, *mapped, *shared)
 
     next_memory = memory
     if spec.rule in ("preconditioned", "secant"):
@@ -196,7 +196,7 @@ def _sweep(
     is_right = pt.and_(error <= tol, pt.concatenate([_is_sound(logp, dlogp)[1:], [True]]))
     committed = 1 + pt.min(pt.switch(is_right, states.shape[0] - 1, step))
     inputs = [guess, memory, start, xi, log_u, probes, step_size, n_leapfrog, bend, curvature, tol]
-    inputs += [blocking, *metric.params, *density.params]
+    inputs += [block, *metric.params, *density.params]
     rows = [states, logp, dlogp, log_alpha, energy]
     return Program(inputs, [next_guess, next_memory, *rows, committed])
 

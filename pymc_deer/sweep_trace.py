@@ -211,9 +211,9 @@ class TracedSolve:
         """Arguments that all sweeps have in common."""
         dtype, tuning = self.solver.density.dtype, self.request.tuning
         bounds = (tuning.curvature, self.solver.plan.tol)
-        blocking = np.array([self.solver.plan.window, 1])
+        block = np.asarray(self.solver.plan.window)
         arrays = (*tuning.metric.astype(dtype).arrays, *self.params)
-        return (*(np.asarray(value, dtype) for value in bounds), blocking, *arrays)
+        return (*(np.asarray(value, dtype) for value in bounds), block, *arrays)
 
     def _probes(self) -> np.ndarray:
         density, spec = self.solver.density, self.solver.spec

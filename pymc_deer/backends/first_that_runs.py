@@ -47,8 +47,8 @@ class FirstThatRuns:
             try:
                 results = program(*arguments)
             except Exception as error:
-                if _is_used_up(arguments):
-                    # It has run, and what went wrong is something else.
+                if _is_used_up(arguments) or "Out of memory" in str(error):
+                    # It has run, or would have if there were room: the form is none the worse.
                     raise
                 self._left_out(error)
                 continue

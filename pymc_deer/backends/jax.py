@@ -65,16 +65,18 @@ class JaxSolver(JaxPrograms):
     def on_devices(self, placement: ManyDevices) -> Self:
         """The same solver on devices that share its arrays.
 
-        The two share nothing but what is compiled of a single step: arrays of the one are not
-        where the other's are, and what it holds on its device makes room.
+        They share no arrays: those of the one are not where the other's are, and what it holds on
+        its device makes room. Of what is compiled they share the graph of a single step, which
+        differs between CPUs and GPUs.
         """
         self._passed_on.clear()
+        kept = {"step"} if placement.on_cpu == self.placement.on_cpu else set()
         kind = Unhurried if placement.spans_processes else Pace
         return self._changed(
             placement=placement,
             pace_kind=kind,
             _paces=defaultdict(kind),
-            _programs={key: self._programs[key] for key in {"step"} & self._programs.keys()},
+            _programs={key: self._programs[key] for key in kept & self._programs.keys()},
             _passed_on={},
             _spares=Spares(),
         )

@@ -205,7 +205,7 @@ def windowed_loop(
     first_guess = jnp.where(standardized, ahead[:, :window], window_starts[:, None])
     guesses = jnp.where(n_swept == 0, first_guess, guesses)
     memory = jnp.where(n_swept == 0, jnp.nan, memory)
-    blocking = jnp.zeros(2, int)
+    block = jnp.zeros((), int)
     unknown = jnp.full_like(memory[0], jnp.nan)
 
     def advance_one(done, sweeps, guess, memory, start, written, tape, seed, curvature, n_swept):
@@ -223,7 +223,7 @@ def windowed_loop(
             lax.dynamic_slice_in_dim(bend, done, window),
             curvature,
             tol,
-            blocking,
+            block,
             *inputs,
         )
         guess = guess.astype(start.dtype)

@@ -36,8 +36,9 @@ _BLOCK = 32
 for the matrix products to be efficient (measured flat between 16 and 128)."""
 
 _THREADED_WORK = 200_000
-"""Numbers a sweep reads, window times data size, from which threads are used. Below it the sweep
-is over before the threads have met, and spinning threads take the cores from other chains."""
+"""Numbers a sweep reads, window times those of a state, the metric and the data, from which threads
+are used. Below it the sweep is over before the threads have met, and spinning threads take the
+cores from other chains."""
 
 # Numba compiles these loops over rows in a third of the time of assignments to them, which check
 # shapes.
@@ -49,15 +50,16 @@ def run(start, at_rest, xi, log_u, step_sizes, n_leapfrog, begin, first, last, s
     if first > begin:
         row = (first - 1) // stride
         z, logp, dlogp = out_z[row].copy(), np.asarray(out_logp[row]), out_dlogp[row].copy()
+    # Numbers are arrays to the step: these, and no new ones for each transition.
+    draw, step_size, n_steps = np.asarray(0.0), at_rest[2].copy(), np.asarray(0)
     for t in range(first if first > begin else begin - 1, last):
         # A step of size 0 that is always accepted evaluates the density where the chain stands; the
         # Metropolis ratio against logp = 0 is logp itself, finite or not. It is one call with the
         # others, since what is called is compiled for each call anew.
         noise = at_rest
         if t >= begin:
-            noise = (
-                xi[t], np.asarray(log_u[t]), np.asarray(step_sizes[t]), np.asarray(n_leapfrog[t])
-            )
+            draw[()], step_size[()], n_steps[()] = log_u[t], step_sizes[t], n_leapfrog[t]
+            noise = xi[t], draw, step_size, n_steps
         # Of one type with the first ones, so that the step is compiled once.
         z, dlogp = np.ascontiguousarray(z), np.ascontiguousarray(dlogp)
         z, logp, dlogp, log_alpha, energy = step(
@@ -78,7 +80,7 @@ def run(start, at_rest, xi, log_u, step_sizes, n_leapfrog, begin, first, last, s
 
 _WINDOWED = """
 def run(done, sweeps, guess, memory, start, xi, log_u, step_sizes, n_leapfrog, window, last_sweep,
-        ahead, bend, probe_rng, probes, curvature, tol, blocking, stride, out_z, out_logp,
+        ahead, bend, probe_rng, probes, curvature, tol, block, stride, out_z, out_logp,
         out_dlogp, out_log_alpha, out_energy, params):
     n = len(log_u)
     while done < n and sweeps < last_sweep:
@@ -87,7 +89,7 @@ def run(done, sweeps, guess, memory, start, xi, log_u, step_sizes, n_leapfrog, w
         {draw_probes}
         guess, memory, states, logp, dlogp, log_alpha, energy, committed = sweep(
             guess[:width], memory[:width], start, xi[done:end], log_u[done:end], probes,
-            step_sizes[done:end], n_leapfrog[done:end], bend[done:end], curvature, tol, blocking,
+            step_sizes[done:end], n_leapfrog[done:end], bend[done:end], curvature, tol, block,
             {params}
         )
         k = committed.item()
@@ -190,7 +192,7 @@ class NumbaSolver(Solver):
             self._probes,
             self._scalar(job.tuning.curvature),
             self._scalar(self.plan.tol),
-            np.array([_BLOCK, self._n_threads if threaded else 1]),
+            np.asarray(_BLOCK),
             job.buffers.stride,
             *job.buffers.arrays,
             self._writeable(inputs),

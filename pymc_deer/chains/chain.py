@@ -6,6 +6,7 @@ the same stretch can be solved again and taken up in the middle.
 """
 
 from collections.abc import Generator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -178,6 +179,15 @@ class Chain:
         alone
             Whether nothing else moves between draws, so that more than one can be solved ahead.
         """
+        # A stretch of one draw is over sooner than BLAS is limited for each part of it; windows ask
+        # how many threads it may have.
+        is_short = not alone and self.solver.plan.window == 1
+        with self.solver.one_blas_thread() if is_short else nullcontext():
+            return self._next_draw(params, tuning=tuning, alone=alone)
+
+    def _next_draw(
+        self, params: Sequence[np.ndarray], *, tuning: bool, alone: bool
+    ) -> tuple[np.ndarray, dict[str, object]]:
         if self._solved is not None and not self._solved.assumes(params):
             self._commit(self.record.handed_out)
         if not tuning:
@@ -197,7 +207,7 @@ class Chain:
                 self._solved = self.task().solve(params)
             with self.solver.one_blas_thread():
                 stats["divergence"] = self._solved.divergence(i)
-        # Last of all: an interrupt before it leaves the draw to come.
+        # Behind all that takes time: an interrupt before it leaves the draw to come.
         if i + 1 < record.stretch_draws:
             record.handed_out = i + 1
         else:
@@ -325,7 +335,7 @@ class Chain:
         """Move the record past n draws of the stretch: all of it or, interrupted, none."""
         solved = self._solved
         if solved is None or n == 0:
-            self.record = replace(self.record, stretch_draws=0, handed_out=0)
+            self.record = duplicate(self.record, stretch_draws=0, handed_out=0)
             self._solved = None
             return
         with self.solver.one_blas_thread():

@@ -25,8 +25,8 @@ BATCHINGS: tuple[Batching, ...] = get_args(Batching)
 class BatchMap(OpFromGraph):
     """An inner graph applied along the first axis of its first inputs.
 
-    The Op takes one more input than its inner graph, the first: the integer vector (states per
-    block, threads), which only Numba heeds.
+    The Op takes one more input than its inner graph, the first: an integer, the states of a block,
+    which only Numba heeds.
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ class BatchMap(OpFromGraph):
     batching
         Whether the inner graph itself takes a batch.
     threaded
-        Whether Numba spreads the blocks over threads. Apart from the number of threads, a property
-        of the Op: code that can start threads takes longer to compile.
+        Whether Numba spreads the blocks over threads, as many as it may have when it runs. A
+        property of the Op: code that can start threads takes longer to compile.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class BatchMap(OpFromGraph):
         return hash((super().__hash__(), self._key))
 
     def make_node(self, *inputs: Tensor) -> Apply:
-        blocking, *states = inputs
+        block, *states = inputs
         outputs = self.output_types
         if self.batching == "mapped":
             width = states[0].type.shape[0]
             outputs = [t.clone(shape=(width, *t.shape)) for t in outputs]
-        return Apply(self, [blocking, *states], [t() for t in outputs])
+        return Apply(self, [block, *states], [t() for t in outputs])
 
     def infer_shape(self, node: Apply, shapes: Any) -> list[Any]:
         width = shapes[1][0]

@@ -45,7 +45,7 @@ def jax_funcify_batch_map(op: BatchMap, **kwargs: object):
         n_shared = len(op.input_types) - n_mapped
         inner = jax.vmap(inner, in_axes=(0,) * n_mapped + (None,) * n_shared)
 
-    def batch_map(blocking: Any, *states: Any):
+    def batch_map(block: Any, *states: Any):
         mapped = map(in_parts, states[:n_mapped])
         return jax.tree.map(everywhere, inner(*mapped, *states[n_mapped:]))
 

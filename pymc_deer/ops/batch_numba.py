@@ -7,9 +7,9 @@ from pymc_deer.ops.inline_numba import function_of_graph, inlined
 from pymc_deer.ops.numba_source import from_source
 
 _TEMPLATE = """
-def batch_map(blocking, {arguments}):
+def batch_map(block, {arguments}):
     width = {first}.shape[0]
-    block = max(1, min(blocking[0], width))
+    block = max(1, min(block.item(), width))
     n_blocks = (width + block - 1) // block
     {allocate}
     for i in {range}(n_blocks):

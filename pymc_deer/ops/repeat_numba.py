@@ -11,8 +11,11 @@ from pymc_deer.ops.repeat import Repeat
 _TEMPLATE = """
 def repeat(n, {arguments}):
     {own}
+    # A number is an array to the graph: this one, and no new one for each round.
+    number = np.asarray(0)
     for i in range({rounds}):
-        {carried} = inner(np.asarray(i), {arguments})
+        number[()] = i
+        {carried} = inner(number, {arguments})
         {contiguous}
     return {carried}
 """

@@ -6,6 +6,7 @@ applications"). Which decisions they are follows from the states: they are guess
 from the states that they lead to. Each round halves the number of those that are wrong, about.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ _FUSED = 2**13
 """Steps of a scan whose levels XLA may fuse as it likes. Of longer ones it makes kernels for a GPU
 that compute most of the scan again for each step."""
 
-Maps = tuple[jax.Array, jax.Array]
+Maps = Sequence[jax.Array]
 """Factors and offsets of affine maps, one for each step: (W, D) each."""
 
 
@@ -79,7 +80,7 @@ def affine_scan(a: jax.Array, b: jax.Array, start: jax.Array) -> jax.Array:
     return factors * start + offsets
 
 
-def _compose(first: Maps, second: Maps) -> Maps:
+def _compose(first: Maps, second: Maps) -> tuple[jax.Array, jax.Array]:
     return second[0] * first[0], second[0] * first[1] + second[1]
 
 
@@ -88,18 +89,13 @@ def _composed(maps: Maps) -> Maps:
     n = len(maps[0])
     if n <= _FUSED or n % 2:
         return jax.lax.associative_scan(_compose, maps)
-    evens, odds = _every_second(maps, 0), _every_second(maps, 1)
+    evens, odds = ([of_each[first::2] for of_each in maps] for first in (0, 1))
     # XLA fuses nothing across a barrier.
     pairs = jax.lax.optimization_barrier(_compose(evens, odds))
     at_odds = jax.lax.optimization_barrier(_composed(pairs))
-    at_evens = _compose((at_odds[0][:-1], at_odds[1][:-1]), (evens[0][1:], evens[1][1:]))
-    return _interleaved(evens[0], at_evens[0], at_odds[0]), _interleaved(
-        evens[1], at_evens[1], at_odds[1]
-    )
-
-
-def _every_second(maps: Maps, first: int) -> Maps:
-    return maps[0][first::2], maps[1][first::2]
+    at_evens = _compose([a[:-1] for a in at_odds], [a[1:] for a in evens])
+    factors, offsets = map(_interleaved, evens, at_evens, at_odds)
+    return factors, offsets
 
 
 def _interleaved(evens: jax.Array, at_evens: jax.Array, at_odds: jax.Array) -> jax.Array:

@@ -1,7 +1,7 @@
 """Cost of a Newton sweep: ``uv run python -m tests.benchmarks.sweep_cost``.
 
 The ratio of one sweep (``secant`` rule, dense metric, scan, residuals and all) to two evaluations
-of the batched logp and gradient of the same width, by the same backend with the same blocking and
+of the batched logp and gradient of the same width, by the same backend with the same blocks and
 threads, in interleaved pairs. Target: at most 1.2 for N * D >= 25,000.
 """
 
@@ -36,7 +36,7 @@ PER_CALL = 4
 def build_gradient(density: Density, width: int | None, *, threaded: bool) -> Program:
     """Logp and gradient of a window of states, and nothing else."""
     x = pt.tensor("x", dtype=density.dtype, shape=(width, density.size))
-    blocking = pt.tensor("blocking", dtype="int64", shape=(2,))
+    block = pt.tensor("block", dtype="int64", shape=())
     batch_map: Any = BatchMap(
         [x, *density.params],
         density.batch.both(x),
@@ -44,7 +44,7 @@ def build_gradient(density: Density, width: int | None, *, threaded: bool) -> Pr
         batching="vectorized",
         threaded=threaded,
     )
-    return Program([x, blocking, *density.params], batch_map(blocking, x, *density.params))
+    return Program([x, block, *density.params], batch_map(block, x, *density.params))
 
 
 def measure(backend: str, n: int, size: int, width: int) -> dict[str, object]:
@@ -59,19 +59,19 @@ def measure(backend: str, n: int, size: int, width: int) -> dict[str, object]:
     step_sizes, lengths = np.full(width, 0.05), np.ones(width, dtype=np.int64)
     paths = [step_sizes, lengths, on_standard_normal(np, step_sizes, lengths).bend]
     scalars = [np.asarray(v) for v in (1.5, 1e-6)]
-    blocking = np.array([numba_backend._BLOCK, numba_backend.available_threads()])
+    block = np.asarray(numba_backend._BLOCK)
     memory, probes = np.full((width, 2 * size), np.nan), np.zeros((width, 0, size))
     sweep_arguments = [
-        z, memory, z[0], *noise, probes, *paths, *scalars, blocking, *metric.arrays, *params
+        z, memory, z[0], *noise, probes, *paths, *scalars, block, *metric.arrays, *params
     ]  # fmt: skip
     run = _jax_runner if backend == "jax" else _numba_runner
     fixed = width if backend == "jax" else None
-    threaded = bool(blocking[1] > 1)
+    threaded = numba_backend.available_threads() > 1
     program = build_sweep(
         density, SweepSpec("dense", "secant"), "vectorized", width=fixed, threaded=threaded
     )
     sweep = run(program, sweep_arguments)
-    gradient = run(build_gradient(density, fixed, threaded=threaded), [z, blocking, *params])
+    gradient = run(build_gradient(density, fixed, threaded=threaded), [z, block, *params])
 
     def two_gradients() -> None:
         gradient()

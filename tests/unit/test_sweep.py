@@ -30,7 +30,7 @@ def test_steps_are_committed_up_to_the_first_error_and_never_more_than_there_are
         memory, probes = np.empty((W, 0)), np.empty((W, spec.n_probes(D), D))
         next_guess, _, states, *_, committed = sweep(
             *(guess, memory, np.zeros(D), xi, log_u, probes, np.full(W, 0.9)),
-            *(np.ones(W, dtype="int64"), np.zeros(W), 1.0, 1e-9, np.array([W, 1])),
+            *(np.ones(W, dtype="int64"), np.zeros(W), 1.0, 1e-9, np.asarray(W)),
             *(metric.mu, metric.factor),
             *density.param_values(model.initial_point()),
         )
