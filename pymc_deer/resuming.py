@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from pymc.backends.ndarray import NDArray
+from pymc.stats.convergence import log_warning_stats
 from pymc.step_methods.compound import CompoundStep, flatten_steps
 from xarray import DataTree
 
@@ -85,6 +86,7 @@ def resume(
                 step.stop_tuning()
             point, stats = step.step(point)
             trace.record(point, stats, in_warmup=i < n_tune)
+            log_warning_stats(stats)
     except KeyboardInterrupt:
         if not len(trace):
             raise

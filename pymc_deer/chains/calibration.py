@@ -86,7 +86,9 @@ def rule_windows_out(solver: Solver, params: Sequence[np.ndarray]) -> Calibratio
     return Calibration(1, DEFAULT_RULE, DEFAULT_CURVATURE, None, reason)
 
 
-def choose_window(trials: Trials, rules: Sequence[Rule], device: str) -> Calibration:
+def choose_window(
+    trials: Trials, rules: Sequence[Rule], device: str, max_sweeps: int | None = None
+) -> Calibration:
     """The width, rule and c with the most transitions a second, the sequential chain included.
 
     That is the one of a run that takes less time than windows take to compile.
@@ -97,6 +99,8 @@ def choose_window(trials: Trials, rules: Sequence[Rule], device: str) -> Calibra
         Rules allowed; the first one chooses the width.
     device
         ``cpu`` or ``gpu``.
+    max_sweeps
+        Sweeps allowed to each window; None for some more than those with which it pays.
     """
     sequential = trials.sequential
     if _is_short(trials, sequential):
@@ -106,7 +110,7 @@ def choose_window(trials: Trials, rules: Sequence[Rule], device: str) -> Calibra
         )
         return Calibration(1, rules[0], DEFAULT_CURVATURE, None, reason, (sequential,))
     widths = [w for w in _WIDTHS[device] if trials.fits(w)]
-    found = _search(trials, widths, rules[0], device)
+    found = _search(trials, widths, rules[0], device, max_sweeps)
     best = min([sequential, *found], key=_time)
     if WORTH_LEAVING * best.microseconds > sequential.microseconds:
         reason = "No window was faster than the sequential chain."
@@ -131,12 +135,14 @@ def choose_curvature(
     return _calibration(best, reason, (trials.sequential, first, *others))
 
 
-def _search(trials: Trials, widths: Sequence[int], rule: Rule, device: str) -> list[Trial]:
+def _search(
+    trials: Trials, widths: Sequence[int], rule: Rule, device: str, max_sweeps: int | None
+) -> list[Trial]:
     """Trials from a middle width outwards, one way and then the other, until they get slower."""
     middle = max((i for i, width in enumerate(widths) if width <= _FIRST_WIDTH[device]), default=-1)
     if middle < 0:
         return []
-    first = _tried(trials, widths[middle], rule)
+    first = _tried(trials, widths[middle], rule, max_sweeps)
     if first is None:
         return [Trial(widths[middle], rule, DEFAULT_CURVATURE, None, np.inf, np.inf)]
     found, wider, narrower = [first], widths[middle + 1 :], widths[:middle][::-1]
@@ -146,7 +152,7 @@ def _search(trials: Trials, widths: Sequence[int], rule: Rule, device: str) -> l
         trials.compile_together(wider, rule)
     for path in (wider, narrower):
         for width in path:
-            trial = _tried(trials, width, rule)
+            trial = _tried(trials, width, rule, max_sweeps)
             if trial is None:
                 break
             found.append(trial)
@@ -157,7 +163,7 @@ def _search(trials: Trials, widths: Sequence[int], rule: Rule, device: str) -> l
     return found
 
 
-def _tried(trials: Trials, width: int, rule: Rule) -> Trial | None:
+def _tried(trials: Trials, width: int, rule: Rule, max_sweeps: int | None) -> Trial | None:
     """Windows of a width; None if they take too long for any number of sweeps to pay, or more
     memory than there is.
     """
@@ -165,7 +171,8 @@ def _tried(trials: Trials, width: int, rule: Rule) -> Trial | None:
         break_even = trials.break_even(width, rule)
         if break_even < LEAST_SWEEPS and width > _SLOW_START:
             return None
-        return trials.run(width, rule, min(width, int(np.ceil(_PATIENCE * break_even))))
+        allowed = max_sweeps or min(width, int(np.ceil(_PATIENCE * break_even)))
+        return trials.run(width, rule, allowed)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

@@ -221,8 +221,9 @@ def _measured(
     """What a pilot chain finds fastest for a run of so many draws."""
     params = solver.density.param_values(point)
     curvature = options.curvature or DEFAULT_CURVATURE
+    as_given = {"jacobian": rules[0], "curvature": curvature, "max_sweeps": options.max_sweeps}
     if options.window == "auto" and (ruled_out := rule_windows_out(solver, params)):
-        return ruled_out
+        return replace(ruled_out, **as_given)
     try:
         pilot = warmed_up(options, solver, model, point)
     except StartError as error:
@@ -233,5 +234,7 @@ def _measured(
     curvatures = None if options.curvature is None else (options.curvature,)
     trials = Trials(solver, pilot, curvatures, n_draws)
     if options.window == "auto":
-        return choose_window(trials, rules, device)
+        found = choose_window(trials, rules, device, options.max_sweeps)
+        # Nothing was found out of what only windows have.
+        return replace(found, **as_given) if found.window == 1 else found
     return choose_curvature(trials, options.window, rules, options.max_sweeps)

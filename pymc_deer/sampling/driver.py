@@ -168,13 +168,14 @@ def sample(
     quiet = quiet or not hardware.is_first
     shown = False if quiet or run.ensemble.finished else progressbar
     with closing(run.recorder), closing(run.ensemble.solver.threads):
-        _make_draws(run, StretchProgress.of(run, shown, progressbar_theme))
+        if _make_draws(run, StretchProgress.of(run, shown, progressbar_theme)) and not quiet:
+            _log.info("Interrupted: the draws that all chains have finished are kept.")
         if not quiet:
             told = [run.ensemble.narrowing_warning()]
             told += [run.ensemble.mixing_warning()] if compute_convergence_checks else []
             kind = WarningType.CONVERGENCE
             log_warnings([SamplerWarning(kind, text, "warn") for text in told if text])
-        checks = compute_convergence_checks and run.recorder.values.can_be_checked
+        checks = compute_convergence_checks and not quiet and run.recorder.values.can_be_checked
         ending = Ending(run.attrs, run.phases.total, checks, quiet)
         idata = run.recorder.finished(ending)
         if compute_convergence_checks and not checks and not quiet:
@@ -237,8 +238,8 @@ class StretchProgress(MCMCProgressBarManager):
             )
 
 
-def _make_draws(run: Run, progress: StretchProgress) -> None:
-    """All draws, or as many as there are at an interrupt."""
+def _make_draws(run: Run, progress: StretchProgress) -> bool:
+    """All draws, or as many as there are at an interrupt; whether there was one."""
     interrupted = False
     # All the time, and in both threads: how BLAS rounds may depend on it.
     with run.ensemble.solver.one_blas_thread():
@@ -252,9 +253,15 @@ def _make_draws(run: Run, progress: StretchProgress) -> None:
                 raise
             interrupted = True
         with run.phases.of("recording"):
-            run.recorder.flush()
-    if interrupted:
-        _log.info("Interrupted: the draws that all chains have finished are kept.")
+            try:
+                run.recorder.flush()
+            except KeyboardInterrupt:
+                # What is left is to record draws that are made: only who insists loses them.
+                if interrupted or run.hardware.spans_processes:
+                    raise
+                interrupted = True
+                run.recorder.flush()
+    return interrupted
 
 
 def _make_stretch(run: Run, progress: StretchProgress) -> None:
@@ -322,8 +329,9 @@ def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run
     with place.given_back_if_refused():
         checkpoint = Checkpoint.load(path)
         settings = checkpoint.settings
-        settings.refuse_contradictions(given, path)
         model = given_model(model, "sample")
+        refuse_unknown_names(given.var_names, model)
+        settings.refuse_contradictions(given, path)
         checkpoint.fingerprint.refuse_other_variables(model)
         refuse_unknown_names(settings.var_names, model)
         options = settings.step_options(checkpoint.backend, checkpoint.calibration)

@@ -42,15 +42,12 @@ def inference_data(traces: Sequence[NDArray], **options: Any) -> DataTree:
     return idata
 
 
-def check_convergence(idata: DataTree, model: Model, *, quiet: bool) -> None:
+def check_convergence(idata: DataTree, model: Model) -> None:
     """PyMC's convergence checks. Where they fail, or are interrupted, the draws are worth more."""
     try:
-        warnings = run_convergence_checks(idata, model)
+        log_warnings(run_convergence_checks(idata, model))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever checks raise
         _log.warning(not_checked(error))
-        return
-    if not quiet:
-        log_warnings(warnings)
 
 
 def some_draws(idata: DataTree) -> DataTree:

@@ -76,7 +76,7 @@ class MemoryRecorder(Recorder):
             if name in idata:
                 idata[name].attrs.update(ending.attrs)
         if ending.compute_convergence_checks:
-            check_convergence(idata, self.values.model, quiet=ending.quiet)
+            check_convergence(idata, self.values.model)
         return idata
 
     def _with_terms(self, kwargs: dict[str, Any], ending: Ending) -> DataTree:

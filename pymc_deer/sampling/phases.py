@@ -10,7 +10,8 @@ PHASES = ("compile", "warmup", "sampling", "recording")
 class Phases:
     """Seconds by phase: ``compile``, ``warmup``, ``sampling`` and ``recording``.
 
-    Draws are recorded while the next are made: ``recording`` is what these had to wait for it.
+    Draws are recorded while the next are made, the last block behind them: ``recording`` is the
+    time that was waited for it.
 
     Parameters
     ----------

@@ -146,9 +146,9 @@ def _numbers(seed: Any) -> int | list[int] | None:
 def _same(one: Any, other: Any) -> bool:
     if one is None or other is None:
         return one is other
-    # NumPy 2.0.0 and 2.1.0 cannot compare a string with a number.
+    # An array compares with a string number by number.
     if isinstance(one, str) or isinstance(other, str):
-        return bool(one == other)
+        return isinstance(one, str) and isinstance(other, str) and one == other
     try:
         return np.array_equal(np.asarray(one), np.asarray(other))
     except (TypeError, ValueError):

@@ -1,5 +1,6 @@
 """Draws that go to a Zarr store as they are made, with all that the run needs to go on."""
 
+import logging
 import os
 import shutil
 import time
@@ -23,6 +24,8 @@ from pymc_deer.sampling.recorder import Ending, Piece, Recorder, Values
 from pymc_deer.status import OptionError
 from pymc_deer.store import DrawStore, open_store
 from pymc_deer.uninterrupted import uninterrupted
+
+_log = logging.getLogger("pymc.deer")
 
 COMMIT_SECONDS = 2.0
 """Time between commits: what a killed process loses at most, beside the stretch it is solving."""
@@ -207,10 +210,21 @@ class StoreRecorder(Recorder):
         self.commit()
         self.flush()
         self._store.settle()
+        if not ending.quiet:
+            self._tell(ending.seconds)
         idata = open_store(self._place.path)
         if ending.compute_convergence_checks:
-            check_convergence(some_draws(idata), self.values.model, quiet=ending.quiet)
+            check_convergence(some_draws(idata), self.values.model)
         return idata
+
+    def _tell(self, seconds: float) -> None:
+        """As PyMC tells it of draws in memory."""
+        chains, (n_tune, n_draws) = self.values.n_chains, self._checkpoint.n_done
+        _log.info(
+            f"Sampling {chains} chain{'s' if chains > 1 else ''} for {n_tune:_d} tune and "
+            f"{n_draws:_d} draw iterations ({n_tune * chains:_d} + {n_draws * chains:_d} draws "
+            f"total) took {seconds:.0f} seconds."
+        )
 
     def close(self) -> None:
         super().close()

@@ -26,12 +26,14 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import scipy.sparse
 from jax.sharding import Mesh
 from pymc.distributions.mixture import MixtureTransformWarning
 from pymc.exceptions import ImputationWarning
 from pymc.step_methods.compound import CompoundStep
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify
+from pytensor.sparse import structured_dot
 from xarray import DataTree
 
 import pymc_deer
@@ -242,6 +244,16 @@ def dimension_of_another_length(sampler: type[DeerStep], _: pytest.MonkeyPatch) 
         pm.Potential("term", -model.dim_lengths["row"].astype("float64") * x**2)
         step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
         pm.set_data({"data": np.zeros(4)}, coords={"row": range(4)})
+    return step.step(model.initial_point())
+
+
+def other_sparse_data(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    rows = scipy.sparse.eye_array(3, format="csr")
+    with pm.Model() as model:
+        data: Any = pm.Data("data", rows)
+        pm.Potential("term", -structured_dot(data, pm.Normal("x", shape=3)[:, None]).sum())
+        step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
+        pm.set_data({"data": 2.0 * rows})
     return step.step(model.initial_point())
 
 
@@ -875,9 +887,12 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         for value in ({"z": 1.0}, {"x_log__": 1.0}, {5: 1.0}, [None, {"x": 1.0, "z": 2.0}])
     ),
     "`var_names` with a name that the model does not have": together(var_names=["z"]),
-    "`var_names` that is no list, or an empty one": tuple(
-        together(var_names=value)
-        for value in ("x", [], 3, [3], [None], [["x"]], iter(["x"]), [one_variable()["x"]])
+    "`var_names` that is no list, or an empty one": (
+        *(
+            together(var_names=value)
+            for value in ("x", [], 3, [3], [None], [["x"]], iter(["x"]), [one_variable()["x"]])
+        ),
+        goes_on(var_names="x"),
     ),
     "a variable whose shape differs from draw to draw, and which is to be recorded": together(
         model=model_of(of_any_length)(), draws=50, quiet=True
@@ -1164,6 +1179,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "a dimension of another length after `pm.set_data`, where logp depends on the length "
     "itself": dimension_of_another_length,
+    "sparse data set anew": other_sparse_data,
     "`initvals` of another shape than the variable's, where PyMC does not see it, or in "
     "`pymc_deer.sample`": (
         steps_from(with_dims, x_log__=np.zeros(2)),

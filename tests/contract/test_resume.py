@@ -135,6 +135,17 @@ def test_an_interrupt_keeps_what_was_resumed(monkeypatch: pytest.MonkeyPatch) ->
     assert_array_equal(rest["posterior"]["mu"].to_numpy(), expected[:, 5:])
 
 
+def test_what_the_chain_tells_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    step = compiled_step(BACKENDS[-1])
+    stored = {TUNE + 9: b""}
+    states_of(step, stored)
+    monkeypatch.setattr("pymc_deer.chains.chain.Chain.warning", lambda chain: "It mixes slowly.")
+    resume(step, cloudpickle.loads(stored[TUNE + 9])[0])
+    assert "It mixes slowly." in caplog.messages
+
+
 def test_beside_another_step() -> None:
     with pm.Model() as model:
         k = pm.Bernoulli("k", 0.5)

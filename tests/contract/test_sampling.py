@@ -27,6 +27,7 @@ import pymc_deer
 from pymc_deer.backends.base import Solver
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.threads import Threads
+from pymc_deer.beside import Beside
 from pymc_deer.chains.ensemble import Ensemble
 from pymc_deer.chains.plan import in_windows
 from pymc_deer.chains.stretch import Streams
@@ -245,16 +246,28 @@ def test_each_chain_has_its_step_size_in_the_attributes() -> None:
     assert_array_equal(stats.attrs["deer_step_size"], last)
 
 
-def test_the_times_of_a_run_that_goes_on_are_those_of_all_of_it(tmp_path: Path) -> None:
+def test_the_times_of_a_run_that_goes_on_are_those_of_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted in warm-up; and none is added where nothing was left to do."""
     model, place = linear(), tmp_path / "run"
-    begun = together(model, store=place)
-    ended = pymc_deer.sample(
-        model=model, resume=place, progressbar=False, compute_convergence_checks=False
+    with monkeypatch.context() as patch:
+        interrupt(patch, 8)
+        begun = together(model, store=place, discard_tuned_samples=False)
+    ended, again = (
+        pymc_deer.sample(
+            model=model, resume=place, progressbar=False, compute_convergence_checks=False
+        )
+        for _ in range(2)
     )
-    before, behind = (run["posterior"].attrs["sampling_time"] for run in (begun, ended))
-    assert behind >= before > 0
-    warmup = [run["sample_stats"].attrs["deer_seconds_warmup"] for run in (begun, ended)]
-    assert warmup[1] == warmup[0] > 0
+    begun_took, took, again_took = (
+        run["posterior"].attrs["sampling_time"] for run in (begun, ended, again)
+    )
+    assert again_took >= took > begun_took > 0
+    begun_warmup, warmup, again_warmup = (
+        run["sample_stats"].attrs["deer_seconds_warmup"] for run in (begun, ended, again)
+    )
+    assert again_warmup == warmup > begun_warmup > 0
 
 
 def test_draws_of_all_chains_take_as_many_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,6 +332,42 @@ def test_an_interrupt_keeps_what_all_chains_have_finished(monkeypatch) -> None:
     interrupt(monkeypatch, 8)
     part = together(SCHOOLS, tune=30, draws=30, discard_tuned_samples=False)
     check_is_the_beginning(part, whole)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_an_interrupt_while_the_last_draws_are_recorded_loses_none(
+    stored: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Unless it comes twice."""
+    whole = together(SCHOOLS)
+    wait, interrupts = Beside.wait, []
+
+    def interrupted(beside: Beside) -> None:
+        if interrupts:
+            raise interrupts.pop()
+        wait(beside)
+
+    monkeypatch.setattr(Beside, "wait", interrupted)
+    for n_times in (1, 2):
+        interrupts.extend([KeyboardInterrupt] * n_times)
+        place = {"store": tmp_path / str(n_times)} if stored else {}
+        if n_times == 2:
+            with pytest.raises(KeyboardInterrupt):
+                together(SCHOOLS, **place)
+        else:
+            found = together(SCHOOLS, **place)
+            assert_array_equal(found["posterior"]["theta"], whole["posterior"]["theta"])
+            assert "Interrupted" in caplog.text
+        assert not interrupts
+
+
+def test_an_interrupt_is_not_told_of_where_nothing_is_to_be(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    interrupt(monkeypatch, 8)
+    part = together(SCHOOLS, draws=30, discard_tuned_samples=False, quiet=True)
+    assert part["warmup_posterior"].sizes["draw"] < 30
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("keeps_warmup", [False, True])
@@ -554,13 +603,23 @@ NUMBERS: dict[str, dict[str, Any]] = {
 }
 
 
+def plainly(value: Any) -> Any:
+    """The same number as one of Python's own."""
+    if isinstance(value, Fraction):
+        return float(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_of_any_type(name: str, tmp_path: Path) -> None:
     """They are stored, and do not overflow."""
     given = NUMBERS[name]
-    posterior = together(SCHOOLS, store=tmp_path / "run", quiet=True, **given)["posterior"]
-    assert posterior.sizes["draw"] == given.get("draws", 20)
-    assert posterior.sizes["chain"] == 2
+    stored = together(SCHOOLS, store=tmp_path / "run", quiet=True, **given)
+    assert stored["posterior"].sizes == {"chain": 2, "draw": given.get("draws", 20), "school": 8}
+    plain = {key: plainly(value) for key, value in given.items()}
+    in_memory = together(SCHOOLS, **plain)
+    for group in ("posterior", "sample_stats"):
+        xr.testing.assert_equal(stored[group].to_dataset(), in_memory[group].to_dataset())
 
 
 def test_nothing_to_check_is_no_error() -> None:

@@ -641,6 +641,32 @@ def test_names_to_record_may_be_given_again_in_any_order(tmp_path: Path) -> None
         resumed(tmp_path / "run", var_names={"mu", "tau"})
 
 
+@pytest.mark.parametrize("shape", ["variances", "covariance"])
+def test_a_metric_that_was_given_is_given_again_or_left_out(shape: str, tmp_path: Path) -> None:
+    variances = np.linspace(0.5, 1.5, 10)
+    metric = variances if shape == "variances" else np.diag(variances)
+    whole = run(store=tmp_path / "run", metric=metric)
+    assert_same(resumed(tmp_path / "run", metric=metric.copy()), whole)
+    assert_same(resumed(tmp_path / "run"), whole)
+    for other in (2 * metric, metric[:1], "diag"):
+        with pytest.raises(OptionError, match="was begun with metric=array"):
+            resumed(tmp_path / "run", metric=other)
+
+
+def test_no_metric_is_given_to_a_run_that_adapts_it(tmp_path: Path) -> None:
+    run(store=tmp_path / "run", metric="diag")
+    with pytest.raises(OptionError, match="was begun with metric='diag', not array"):
+        resumed(tmp_path / "run", metric=np.ones(10))
+
+
+def test_a_stored_run_says_how_long_it_took(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(store=tmp_path / "run", quiet=False, progressbar=False)
+    told = f"Sampling 2 chains for {TUNE} tune and {DRAWS} draw iterations ({2 * TUNE} + "
+    assert any(message.startswith(told) for message in caplog.messages)
+
+
 @pytest.mark.parametrize("kind", ["step by step", "windows"])
 def test_where_stretches_end_leaves_no_trace(kind: str, monkeypatch: Any) -> None:
     """The clock decides it, so a run that is repeated ends them elsewhere."""
@@ -697,7 +723,9 @@ def child(path: str, options: dict[str, Any] | None) -> None:
 def kill_often(path: Path, n_kills: int, **options: int) -> None:
     """A run is killed and taken up so many times, each time behind a block that it had not had."""
     rng = np.random.default_rng(SEED)
-    context = multiprocessing.get_context("spawn")
+    # What all of them import is imported once.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
     whole = run(**options)
     # Where the kills come, in draws, warm-up included.
     targets = np.sort(rng.integers(1, int(0.9 * sum(options.values())), n_kills))

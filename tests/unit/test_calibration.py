@@ -332,6 +332,15 @@ def test_a_width_that_memory_has_no_room_for_is_left_out(
         choose_window(of_chains(1, clock), ("secant",), "gpu")
 
 
+def test_windows_have_the_sweeps_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("pymc_deer.chains.trials.time", clock)
+    chosen = choose_window(of_chains(1, clock), ("secant",), "gpu", 77)
+    assert chosen.window > 1
+    assert chosen.max_sweeps == 77
+    assert {trial.max_sweeps for trial in chosen.trials[1:]} == {77}
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_that_was_asked_for_is_tried(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
