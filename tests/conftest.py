@@ -14,8 +14,9 @@ sys.dont_write_bytecode = False
 
 # PyTensor runs the inner graphs of Ops as they are once gcc has compiled each Op in them, seconds
 # apiece. No backend does that: without a compiler Python runs them. A rewrite that fails is an
-# error here, where PyTensor logs it and goes on with the graph as it was.
-_FLAGS = (os.environ.get("PYTENSOR_FLAGS"), "cxx=", "on_opt_error=raise")
+# error here, where PyTensor logs it and goes on with the graph as it was. Nor does it note for each
+# variable which lines made it.
+_FLAGS = (os.environ.get("PYTENSOR_FLAGS"), "cxx=", "on_opt_error=raise", "traceback__limit=0")
 os.environ["PYTENSOR_FLAGS"] = ",".join(filter(None, _FLAGS))
 
 
@@ -29,6 +30,12 @@ def pytest_configure(config: pytest.Config) -> None:
     place = tempfile.mkdtemp(worker) if cache is None else cache.mkdir(worker)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(place)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are made, and nothing is compiled for them."""
+    monkeypatch.setattr("pymc_deer.step.DeerStep._compile", lambda step: None)
 
 
 @pytest.fixture

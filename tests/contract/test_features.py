@@ -194,6 +194,7 @@ def test_zero_sum_normal_sums_to_zero() -> None:
     assert_allclose(effect.mean(("chain", "draw")), (y - y.mean()) / 2, atol=0.15)
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_nested_variables_are_chosen_by_their_full_name() -> None:
     with nested() as model:
         pm.Normal("other")
@@ -396,6 +397,7 @@ def test_that_check_finds_data_that_are_kept(monkeypatch: pytest.MonkeyPatch) ->
             test_data_written_to_where_they_are("jax", sorted_rows)
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_a_variable_named_twice_is_one() -> None:
     with pm.Model() as model:
         scale = pm.HalfNormal("scale")

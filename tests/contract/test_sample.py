@@ -231,18 +231,6 @@ def test_windows(backend: str, sampler: type[DeerStep]) -> None:
     assert_same_draws(idata, sample(step, chains=1))
 
 
-def test_window_changes_no_draw() -> None:
-    fixed = {"step_size": 0.4, "metric": np.eye(10), "steps_per_draw": 5, "backend": "jax"}
-    fixed |= {"jacobian": "secant", "curvature": 1.5}
-    found = []
-    for window in (1, 16):
-        with eight_schools():
-            step = DeerMALA(window=window, **fixed)
-        found.append(draws_of(sample(step, tune=0, draws=50)))
-    for name, values in found[0].items():
-        assert_allclose(found[1][name], values, rtol=1e-4, atol=1e-4)
-
-
 def test_callback_sees_every_draw() -> None:
     seen: list[tuple[int, int, bool]] = []
 
@@ -253,14 +241,3 @@ def test_callback_sees_every_draw() -> None:
     sample(compiled_step("jax"), callback=callback, draws=5, tune=4)
     expected = [(chain, i, i < 4) for chain in range(2) for i in range(9)]
     assert seen == expected
-
-
-@pytest.mark.parametrize("chains", [1, 2])
-def test_progress_bar(
-    chains: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    sample(compiled_step("jax"), progressbar=True, chains=chains)
-    shown = capsys.readouterr().out
-    for column in ("Step size", "Accept", "Window", "Sweeps/1000"):
-        assert column in shown

@@ -26,6 +26,7 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.chains.chain import Chain
 from pymc_deer.density import Density
 from pymc_deer.examples import eight_schools
+from pymc_deer.ops.batch import BATCHINGS
 from pymc_deer.step import DeerStep
 from tests import support
 from tests.support import BACKENDS
@@ -331,6 +332,7 @@ def test_a_windowed_step_compiles_its_sweep_once(compiled: list[str]) -> None:
         step = unmeasured("jax", 16)
     # Two forms of the batch may be tried; single steps wait until they are needed.
     assert set(compiled) <= {"build_sweep", "build_sequential"}
+    assert 1 <= compiled.count("build_sweep") <= len(BATCHINGS)
     n_made = len(compiled)
     for _ in range(3):
         sample(step)
@@ -431,13 +433,13 @@ def resident() -> int:
 FOR_TEN_STEPS = 9e6
 
 
-def grows_by_ten_steps(backend: str, kept: list | None) -> bool:
+def grows_by_ten_steps(backend: str, kept: list | None, n_times: int = 5) -> bool:
     """Whether ten steps take memory for good, which `kept` keeps, if it is there.
 
-    Of five times ten, the median counts: threads and their pools of memory come once.
+    Of so many times ten, the median counts: threads and their pools of memory come once.
     """
     held = []
-    for _ in range(6):
+    for _ in range(n_times + 1):
         for _ in range(10):
             step = small_step(backend)
             support.sample(step, draws=5, tune=5, chains=1)
@@ -452,7 +454,8 @@ def check_steps_take_no_more_memory(backend: str) -> None:
 
 
 def check_kept_steps_take_more_memory(backend: str) -> None:
-    assert grows_by_ten_steps(backend, [])
+    # Seven times the bound.
+    assert grows_by_ten_steps(backend, [], n_times=3)
 
 
 @pytest.mark.slow

@@ -20,6 +20,8 @@ N_DRAWS = 150
 # without warm-up mixes: (mu, log tau, eta).
 INITVALS = {"mu": 4.4, "tau": 3.0, "eta": np.zeros(8)}
 VARIANCES = np.array([11.0, 1.4, *np.full(8, 0.9)])
+COVARIANCE = np.diag(VARIANCES)
+"""As a matrix: programs of a dense metric are those that other tests have compiled."""
 
 
 # What differs between the samplers, and how many leapfrog steps a draw then takes.
@@ -43,7 +45,7 @@ def _whitened_draws(sampler: str, backend: str, window: int, rule: str) -> np.nd
     make, options, n_steps = SAMPLERS[sampler]
     with examples.eight_schools():
         step = make(
-            backend=backend, window=window, jacobian=rule, metric=VARIANCES, tol=TOL, **options
+            backend=backend, window=window, jacobian=rule, metric=COVARIANCE, tol=TOL, **options
         )
         idata = pm.sample(
             step=step,
@@ -67,6 +69,9 @@ def _whitened_draws(sampler: str, backend: str, window: int, rule: str) -> np.nd
     return draws / np.sqrt(VARIANCES)
 
 
+REFERENCE = BACKENDS[0]
+"""Its single steps are what all others are held against."""
+
 QUICK = {("MALA", "jax", "secant"), ("HMC", "jax", "stochastic")}
 """Windows that are compiled in every run."""
 
@@ -75,7 +80,8 @@ def _cases() -> list[Any]:
     """MALA and HMC by all rules; on Numba, which takes long to compile each, by one."""
     cases = []
     for sampler, backend in product(("MALA", "HMC"), BACKENDS):
-        cases.append(pytest.param(sampler, backend, 1, "auto"))
+        if backend != REFERENCE:
+            cases.append(pytest.param(sampler, backend, 1, "auto"))
         for rule in RULES if backend == "jax" else ("secant",):
             marks = [] if (sampler, backend, rule) in QUICK else [pytest.mark.slow]
             cases.append(pytest.param(sampler, backend, 64, rule, marks=marks))
@@ -85,7 +91,7 @@ def _cases() -> list[Any]:
 @pytest.mark.parametrize(("sampler", "backend", "window", "rule"), _cases())
 def test_one_seed_gives_the_same_draws(single_threaded, sampler, backend, window, rule):
     draws = _whitened_draws(sampler, backend, window, rule)
-    reference = _whitened_draws(sampler, BACKENDS[0], 1, "auto")
+    reference = _whitened_draws(sampler, REFERENCE, 1, "auto")
     assert draws.shape == (N_DRAWS, 10)
     assert np.abs(draws - reference).max() <= 100 * TOL
 

@@ -231,8 +231,7 @@ def test_fewer_chains_than_a_run_has_take_their_places(
 
 
 @pytest.mark.parametrize("stride", [5, 7])
-@pytest.mark.parametrize("window", [1, 64])
-@pytest.mark.parametrize("sweeps", [None, 10])
+@pytest.mark.parametrize(("window", "sweeps"), [(1, None), (64, None), (64, 10)])
 def test_one_state_in_every_stride(
     backend: BackendName, window: int, stride: int, sweeps: int | None
 ) -> None:

@@ -108,17 +108,20 @@ def test_jitter_finds_a_start_where_few_points_are_one() -> None:
         assert point["x"] >= 0.92
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_empty_compile_kwargs_are_accepted() -> None:
     with one_variable():
         assert DeerMALA(backend="jax", window=1, compile_kwargs={}).backend == "jax"
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_variables_by_name_object_and_value() -> None:
     with one_variable() as model:
         for var in ("x", model["x"], model.rvs_to_values[model["x"]], ["x", model["x"]]):
             assert [v.name for v in DeerMALA(var, backend="jax", window=1).vars] == ["x"]
 
 
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("argument", [{"n_leapfrog": 4}, {"path_length": 1.5}])
 def test_paths_are_arguments_of_hmc_alone(argument: dict[str, Any]) -> None:
     with one_variable(), pytest.raises(OptionError, match=r"^DeerMALA has no argument"):
