@@ -12,13 +12,23 @@ from xarray import DataTree
 from pymc_deer.check import Comparison, compare_with_sequential
 from pymc_deer.examples import EXAMPLES
 from pymc_deer.mala import DeerMALA
+from pymc_deer.status import DeerError
 
 _SEED = 20260101
 
 
 def main(arguments: Sequence[str] | None = None) -> DataTree:
     """Run the main job with command-line `arguments`; return the InferenceData."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        return _fitted(options)
+    except DeerError as error:
+        # Of a package that is missing, say, where a traceback would only hide what to do.
+        parser.exit(1, f"{parser.prog}: {error}\n")
+
+
+def _fitted(options: argparse.Namespace) -> DataTree:
     with EXAMPLES[options.model]() as model:
         print(f"Compiling {options.model} ...")
         step = DeerMALA(backend=options.backend)

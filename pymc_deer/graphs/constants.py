@@ -68,7 +68,7 @@ def lifted(outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, 
             return False
         if var.data.size < _LIFTED_SIZE or var.type.dtype == "bool":
             return False
-        clients = [node.op for node, _ in graph.clients[var] if not isinstance(node, str)]
+        clients = [node.op for node, _ in graph.clients[var]]
         if any(isinstance(op, Repeat | Split) for op in clients) and "int" in var.type.dtype:
             # Shapes follow from how often and how many, which JAX must know.
             return False

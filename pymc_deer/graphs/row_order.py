@@ -37,6 +37,7 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.tensor.type import TensorType
 
+from pymc_deer.graphs.sums_by_group import is_sum
 from pymc_deer.typing import Tensor
 
 _CACHED = 2**12
@@ -285,7 +286,7 @@ def _of_lookup(op: AdvancedSubtensor, node: Apply, axes: Axes) -> list[int | Non
 @_axes_behind.register
 def _of_sums_by_group(op: AdvancedIncSubtensor, node: Apply, axes: Axes) -> list[int | None]:
     sums, rows, *indices = node.inputs
-    _require(sums not in axes and _is_by_row(op, indices) and not op.set_instead_of_inc)
+    _require(sums not in axes and _is_by_row(op, indices) and is_sum(op))
     _require(rows.type.ndim == 1 + sums.type.ndim - len(indices))
     _require(all(_alike(v, 0, axes) for v in (rows, *indices) if v.type.ndim))
     return [None]

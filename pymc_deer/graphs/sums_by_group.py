@@ -31,10 +31,15 @@ class SumsByGroup(NamedTuple):
     index: Tensor
 
 
+def is_sum(op: AdvancedIncSubtensor) -> bool:
+    """Whether all rows of a group count, and not the last one alone."""
+    return not (op.set_instead_of_inc or op.ignore_duplicates)
+
+
 def sums_by_group(node: Apply) -> SumsByGroup | None:
     """What an operation adds up by group; None where it does something else."""
     op = node.op
-    if not isinstance(op, AdvancedIncSubtensor) or op.set_instead_of_inc:
+    if not isinstance(op, AdvancedIncSubtensor) or not is_sum(op):
         return None
     start, rows, *indices = node.inputs
     if tuple(op.idx_list) != (0,):
@@ -63,7 +68,7 @@ def _sum_of_sums(fgraph: Any, node: Any) -> list[Any] | None:
     if rows.type.ndim == 0 or not (axes is None or 0 in axes):
         return None
     for client, _ in fgraph.clients[rows]:
-        found = sums_by_group(client) if isinstance(client, Apply) else None
+        found = sums_by_group(client)
         if found is not None and found.rows is rows and is_zeros(found.start):
             n, n_groups = rows.type.shape[0], found.start.type.shape[0]
             if n is not None and n >= _FEWER * n_groups:

@@ -21,6 +21,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from pymc_deer.graphs.elements import is_zeros
+from pymc_deer.graphs.sums_by_group import is_sum
 from pymc_deer.ops.vector_math import VECTOR_OPS
 from pymc_deer.typing import Tensor
 
@@ -125,7 +126,7 @@ def looked_up(fgraph: Any, node: Any) -> list[Any] | None:
 def summed_by_group(fgraph: Any, node: Any) -> list[Any] | None:
     """Put a :class:`GroupSums` behind functions of which values are added up by indices."""
     op, (start, rows, *indices) = node.op, node.inputs
-    if op.set_instead_of_inc or not _is_by_group(op, start, indices):
+    if not is_sum(op) or not _is_by_group(op, start, indices):
         return None
     alike = rows.type.shape == indices[0].type.shape and rows.type.dtype == start.type.dtype
     if None in start.type.shape or not alike or not any(map(_is_function, _loops_before(rows))):

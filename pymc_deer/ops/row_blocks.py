@@ -165,7 +165,7 @@ def _inside(fgraph: Any, array: Any) -> list[Any]:
 
 
 def _elements(node: Any) -> list[Any]:
-    return node.outputs if isinstance(getattr(node, "op", None), Elemwise) else []
+    return node.outputs if isinstance(node.op, Elemwise) else []
 
 
 def _is_made_inside(variable: Any, shape: tuple[int, int]) -> bool:
@@ -180,7 +180,7 @@ def _is_made_inside(variable: Any, shape: tuple[int, int]) -> bool:
 
 def _is_end(node: Any, shape: tuple[int | None, ...]) -> bool:
     """Whether `node` sums up the rows of an array (W, N) of this shape, or multiplies it back."""
-    op = getattr(node, "op", None)
+    op = node.op
     if not isinstance(op, (Sum, Dot)) or node.inputs[0].type.shape != shape:
         return False
     if isinstance(op, Sum):

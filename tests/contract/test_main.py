@@ -1,6 +1,7 @@
 """The main job, as a newcomer runs it."""
 
 import re
+import sys
 from pathlib import Path
 
 import arviz as az
@@ -69,6 +70,16 @@ def test_main_job_refuses_what_it_could_not_finish(
     with pytest.raises(SystemExit):
         main(arguments)
     assert told in capsys.readouterr().err
+
+
+def test_main_job_says_which_package_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 1
+    assert "pip install scikit-learn" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")

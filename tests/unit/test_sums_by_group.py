@@ -13,7 +13,7 @@ from pytensor.tensor.math import Sum
 
 from pymc_deer import density
 from pymc_deer.density import build_density
-from pymc_deer.graphs.sums_by_group import summed_by_group_first
+from pymc_deer.graphs.sums_by_group import summed_by_group_first, sums_by_group
 
 GROUPS, N = 6, 50
 _rng = np.random.default_rng(20_261_127)
@@ -30,6 +30,13 @@ def slopes(known: bool) -> pm.Model:
         eta = alpha + (tau[1] * a)[index] + (X * slope).sum(axis=1)
         pm.Bernoulli("y", logit_p=eta, observed=Y > 0)
     return model
+
+
+@pytest.mark.parametrize("rule", ["set_instead_of_inc", "ignore_duplicates"])
+def test_where_the_last_row_of_a_group_counts_there_is_no_sum(rule: str) -> None:
+    rows, index, start = pt.vector("rows", shape=(N,)), pt.constant(INDEX), pt.zeros(GROUPS)
+    assert sums_by_group(pt.inc_subtensor(start[index], rows).owner) is not None
+    assert sums_by_group(pt.inc_subtensor(start[index], rows, **{rule: True}).owner) is None
 
 
 def sums_of_rows(outputs: Any) -> int:
