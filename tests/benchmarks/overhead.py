@@ -15,6 +15,7 @@ go to ``docs/benchmarks/overhead.json``.
 """
 
 import argparse
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -120,7 +121,7 @@ def run(kernel: str, backend: str, n_draws: int) -> dict[str, float]:
             cores=1,
             window=1,
             random_seed=20_250_103,
-            quiet=True,
+            progressbar=False,
         )
     seconds = watch.seconds
     seen = sum(seconds[name] for name in (*PHASES, "conversion", "checks", "solver"))
@@ -153,6 +154,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--draws", type=int, default=DRAWS)
     given = parser.parse_args()
+    # Convergence is checked where it would be told of.
+    logging.getLogger("pymc").setLevel(logging.CRITICAL)
     write("overhead", rows(given.repeats, given.draws))
 
 

@@ -35,7 +35,7 @@ def child(name: str, n_draws: int, place: str) -> None:
             backend="jax",
             window=1,
             random_seed=20_250_103,
-            quiet=True,
+            progressbar=False,
         )
         seconds = time.perf_counter() - begun
         files = [] if path is None else [f for f in path.rglob("*") if f.is_file()]
