@@ -73,10 +73,10 @@ def test_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch, stats: Any, free: int)
     assert solver_of("jax", 100)[0].free_memory() == free
 
 
-def several_gpus(n_chains: int, n_windows: int, n_data: int) -> ManyDevices:
-    """A mesh of GPUs that have 7 bytes free each."""
+def several_gpus(n_chains: int, n_windows: int, n_data: int, platform: str = "gpu") -> ManyDevices:
+    """A mesh of GPUs, or of other devices, that have 7 bytes free each."""
     stats = {"bytes_limit": 9, "bytes_in_use": 2}
-    gpu = SimpleNamespace(platform="gpu", process_index=0, memory_stats=lambda: stats)
+    gpu = SimpleNamespace(platform=platform, process_index=0, memory_stats=lambda: stats)
     shape = dict(zip(AXES, (n_chains, n_windows, n_data), strict=True))
     mesh: Any = SimpleNamespace(shape=shape, devices=np.array([gpu]), local_devices=[gpu])
     return ManyDevices(mesh, n_rows=12)
@@ -88,6 +88,17 @@ def test_memory_of_gpus_that_share_states() -> None:
     assert isinstance(solver, JaxSolver)
     assert solver.on_devices(several_gpus(2, 3, 4)).free_memory() == 2 * 3 * 7
     assert solver.on_devices(several_gpus(1, 1, 4)).free_memory() == 7
+
+
+def test_gpus_run_no_step_that_was_compiled_for_a_cpu() -> None:
+    solver, _ = solver_of("jax", 100)
+    assert isinstance(solver, JaxSolver)
+    step, _ = solver._step()
+    on_cpus, on_gpus = (
+        solver.on_devices(several_gpus(2, 1, 1, platform))._step()[0] for platform in ("cpu", "gpu")
+    )
+    assert on_cpus is step
+    assert on_gpus is not step
 
 
 def test_windows_on_several_devices_have_the_room_that_those_have(

@@ -491,6 +491,22 @@ def test_a_program_in_another_form_runs_only_where_the_first_has_not() -> None:
     assert len(left_out) == 2
 
 
+def test_a_form_that_memory_had_no_room_for_is_tried_again() -> None:
+    room = [False, True]
+
+    def tripling(x: Any) -> Any:
+        if not room.pop(0):
+            raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes")
+        return 3 * x
+
+    left_out: list[Exception] = []
+    program = FirstThatRuns([lambda: tripling, lambda: lambda x: 2 * x], left_out.append)
+    with pytest.raises(RuntimeError, match="Out of memory"):
+        program(2)
+    assert program(2) == 6
+    assert not left_out
+
+
 def test_a_cpu_has_xla_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
