@@ -339,6 +339,7 @@ def test_an_interrupt_while_the_last_draws_are_recorded_loses_none(
     stored: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """Unless it comes twice."""
+    caplog.set_level(logging.INFO, logger="pymc")
     whole = together(SCHOOLS)
     wait, interrupts = Beside.wait, []
 
@@ -364,6 +365,7 @@ def test_an_interrupt_while_the_last_draws_are_recorded_loses_none(
 def test_an_interrupt_is_not_told_of_where_nothing_is_to_be(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="pymc")
     interrupt(monkeypatch, 8)
     part = together(SCHOOLS, draws=30, discard_tuned_samples=False, quiet=True)
     assert part["warmup_posterior"].sizes["draw"] < 30

@@ -4,6 +4,7 @@ A kill is made in two ways: an exception that nothing catches, at each of the pl
 is half written; and SIGKILL, at random.
 """
 
+import logging
 import multiprocessing
 import shutil
 import sys
@@ -662,7 +663,8 @@ def test_no_metric_is_given_to_a_run_that_adapts_it(tmp_path: Path) -> None:
 def test_a_stored_run_says_how_long_it_took(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run(store=tmp_path / "run", quiet=False, progressbar=False)
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        run(store=tmp_path / "run", quiet=False, progressbar=False)
     told = f"Sampling 2 chains for {TUNE} tune and {DRAWS} draw iterations ({2 * TUNE} + "
     assert any(message.startswith(told) for message in caplog.messages)
 
