@@ -34,6 +34,14 @@ def measured() -> Any:
     return new_step(window=16)
 
 
+def test_what_was_asked_of_windows_is_kept_where_there_are_none() -> None:
+    """On a CPU, where none can pay: attributes and statistics say what the user said."""
+    asked = {"jacobian": "preconditioned", "curvature": 2.0, "max_sweeps": 20}
+    found = new_step(**asked).calibration
+    assert found.window == 1
+    assert {name: getattr(found, name) for name in asked} == asked
+
+
 def test_a_run_given_the_chosen_values_repeats_itself() -> None:
     free = measured()
     found = free.calibration
