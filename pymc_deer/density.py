@@ -10,7 +10,7 @@ value variables that another step method samples, and large constants are explic
 graph. Lengths of dimensions and sparse matrices are constants in it, and may not change.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -24,8 +24,8 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.sparse import SparseTensorType, as_sparse
 from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.type import DenseTensorType, TensorType
 
 from pymc_deer.graphs.canonical import canonical
 from pymc_deer.graphs.checks import failures_rejected, parameters_checked
@@ -212,7 +212,7 @@ class SparseData:
     @property
     def constant(self) -> Tensor:
         """What is in the graph in its place."""
-        return as_sparse(self.value)
+        return self.variable.type.make_constant(self.value)
 
     def refuse_change(self) -> None:
         """Refuse another matrix than that."""
@@ -283,12 +283,13 @@ def build_density(
 
     # The pre-gradient rewrites work on a copy of the graph, so inputs are named beforehand.
     model_logp = model.logp()
-    sources = _graph_inputs(model, model_logp, chosen, point)
+    shared = [v for v in ancestors([model_logp]) if isinstance(v, SharedVariable)]
+    fixed = {data.variable: data for data in _fixed_data(model, shared)}
+    sources = _graph_inputs(model, [v for v in shared if v not in fixed], chosen, point)
     values = [array_like(v) for v in chosen]
-    fixed = _fixed_data(model, model_logp)
     inputs = dict(zip(chosen, values, strict=True)) | {s: p for s, p, _ in sources}
     replacements = {v: named_as(v, array) for v, array in inputs.items()}
-    replacements |= {data.variable: data.constant for data in fixed}
+    replacements |= {variable: data.constant for variable, data in fixed.items()}
     [logp] = without_names(graph_replace([model_logp], replacements, strict=False))
     logp = distances_with_gradient(logp)
     # PyMC's parameter checks become logp = -inf now, while the graph is that of one state: in a
@@ -326,38 +327,31 @@ def build_density(
         layout=layout,
         initial_point=point,
         _sources=tuple(origin for _, origin in params),
-        _fixed=fixed,
+        _fixed=tuple(fixed.values()),
     )
 
 
-def _fixed_data(model: Model, logp: Tensor) -> tuple[Length | SparseData, ...]:
-    """What logp depends on and no program takes as an input."""
-    used = {v: None for v in ancestors([logp]) if isinstance(v, SharedVariable)}
-    lengths = [
-        Length(str(name), length, int(length.get_value()))
-        for name, length in model.dim_lengths.items()
-        if length in used
-    ]
-    matrices = [v for v in used if isinstance(v.type, SparseTensorType)]
-    return *lengths, *(SparseData(v, v.get_value(borrow=True)) for v in matrices)
+def _fixed_data(model: Model, shared: Sequence[SharedVariable]) -> Iterator["Length | SparseData"]:
+    """Of shared variables, what no program takes as an input."""
+    for name, length in model.dim_lengths.items():
+        if length in shared:
+            yield Length(str(name), length, int(length.get_value()))
+    for variable in shared:
+        # Sparse types are tensors' too, and their module takes a while to import.
+        if isinstance(variable.type, TensorType) and not isinstance(variable.type, DenseTensorType):
+            yield SparseData(variable, variable.get_value(borrow=True))
 
 
 def _graph_inputs(
-    model: Model, logp: Tensor, chosen: Sequence[Tensor], point: Point
+    model: Model, shared: Sequence[SharedVariable], chosen: Sequence[Tensor], point: Point
 ) -> list[tuple[Tensor, Tensor, "SharedVariable | str"]]:
     """(variable in the model, fresh input of static shape, origin of its value)."""
-    lengths = set(model.dim_lengths.values())
-    shared = [v for v in ancestors([logp]) if isinstance(v, SharedVariable) and v not in lengths]
     if any(isinstance(v.type, RandomType) for v in shared):
         raise ModelError(
             "logp draws random numbers, as pm.Minibatch does, and is another one each time: no "
             "chain has it for its posterior. Give all data, or approximate with pm.fit."
         )
-    found = [
-        v
-        for v in shared
-        if isinstance(v.type, ARRAY_TYPES) and not isinstance(v.type, SparseTensorType)
-    ]
+    found = [v for v in shared if isinstance(v.type, ARRAY_TYPES)]
     found += [v for v in model.value_vars if v not in chosen]
     inputs = []
     for var in found:

@@ -48,7 +48,8 @@ class FirstThatRuns:
                 results = program(*arguments)
             except Exception as error:
                 if _is_used_up(arguments) or "Out of memory" in str(error):
-                    # It has run, or would have if there were room: the form is none the worse.
+                    # It has run, or would have if there were room: the form is none the worse. Of
+                    # RESOURCE_EXHAUSTED other kinds are what a kernel asks too much of.
                     raise
                 self._left_out(error)
                 continue

@@ -230,7 +230,7 @@ def _measured(
         # The chains may be given better starting values; if not, they will say so.
         window = 1 if options.window == "auto" else options.window
         reason = f"No pilot chain could start. {error}"
-        return Calibration(window, rules[0], curvature, options.max_sweeps, reason)
+        return Calibration(window, reason=reason, **as_given)
     curvatures = None if options.curvature is None else (options.curvature,)
     trials = Trials(solver, pilot, curvatures, n_draws)
     if options.window == "auto":

@@ -175,10 +175,11 @@ def sample(
             told += [run.ensemble.mixing_warning()] if compute_convergence_checks else []
             kind = WarningType.CONVERGENCE
             log_warnings([SamplerWarning(kind, text, "warn") for text in told if text])
-        checks = compute_convergence_checks and not quiet and run.recorder.values.can_be_checked
+        asked = compute_convergence_checks and not quiet
+        checks = asked and run.recorder.values.can_be_checked
         ending = Ending(run.attrs, run.phases.total, checks, quiet)
         idata = run.recorder.finished(ending)
-        if compute_convergence_checks and not checks and not quiet:
+        if asked and not checks:
             # Of what is no free variable PyMC checks nothing else.
             log_warnings(warn_divergences(idata))
         return idata
