@@ -20,7 +20,7 @@ import pytensor.tensor as pt
 from pymc.model import Model
 from pymc.pytensorf import rewrite_pregrad
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
@@ -36,6 +36,7 @@ from pymc_deer.graphs.free_variables import refuse_variables
 from pymc_deer.graphs.gradient_first import CHEAP, GradientFirst, common_parts
 from pymc_deer.graphs.kernel_distances import distances_with_gradient
 from pymc_deer.graphs.logistic import evaluated_once
+from pymc_deer.graphs.lookups import lengths_looked_up, refuse_outside
 from pymc_deer.graphs.named_axes import ARRAY_TYPES, array_like, named_as, without_names
 from pymc_deer.graphs.row_order import RowOrder, in_fast_order
 from pymc_deer.graphs.sums_by_group import summed_by_group_first
@@ -97,7 +98,7 @@ class Density:
         ------
         ModelError
             If the shape of data, a dimension that logp depends on, or a sparse matrix has changed
-            since it was built.
+            since it was built, or data are indices of what is not there.
         """
         values = []
         for param, source in zip(self.params, self._sources, strict=True):
@@ -105,7 +106,7 @@ class Density:
             # Before it is put in order, which cuts what is too long.
             if given.shape != param.type.shape:
                 raise changed_shape(param.name, param.type.shape, given.shape)
-            values.append(source.in_order(given) if isinstance(source, _Reordered) else given)
+            values.append(source.prepared(given) if isinstance(source, _Prepared) else given)
         for fixed in self._fixed:
             fixed.refuse_change()
         return tuple(values)
@@ -113,7 +114,7 @@ class Density:
     def forget_data(self) -> None:
         """Read data anew, which may have been written to where they are."""
         for source in self._sources:
-            if isinstance(source, _Reordered):
+            if isinstance(source, _Prepared):
                 source.forget()
 
     @property
@@ -162,21 +163,27 @@ class Density:
 
 
 @dataclass
-class _Reordered:
-    """What `source` gives, in another order: the same array as long as it gives the same one."""
+class _Prepared:
+    """What `source` gives, in another order and, where it is an index, of an axis of such a length.
+
+    That is the same array as long as it gives the same one.
+    """
 
     source: "SharedVariable | str"
     order: RowOrder
+    length: int | None
     _last: tuple[np.ndarray, np.ndarray] | None = None
 
-    def in_order(self, given: np.ndarray) -> np.ndarray:
+    def prepared(self, given: np.ndarray) -> np.ndarray:
         """What the source gives now, in order."""
         if self._last is None or self._last[0] is not given:
+            if self.length is not None:
+                refuse_outside(given, self.length, str(self.source))
             self._last = given, self.order(given)
         return self._last[1]
 
     def forget(self) -> None:
-        """Put what is given next in order, whether or not it is the same array."""
+        """Prepare what is given next, whether or not it is the same array."""
         self._last = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -225,13 +232,13 @@ class SparseData:
         )
 
 
-type Source = Constant | SharedVariable | str | _Reordered
+type Source = Constant | SharedVariable | str | _Prepared
 """Where the value of a parameter is from."""
 
 
 def _given(source: Source, point: Point) -> np.ndarray:
     """Its value now, as the user or another step has given it."""
-    if isinstance(source, _Reordered):
+    if isinstance(source, _Prepared):
         return _given(source.source, point)
     if isinstance(source, str):
         # A copy: other steps may write into the array they gave out.
@@ -269,7 +276,7 @@ def build_density(
     ------
     ModelError
         No variables, one that is discrete, empty or has point masses, a logp without gradient
-        (naming the variable), or data whose shapes do not fit.
+        (naming the variable), data whose shapes do not fit, or indices of what is not there.
     """
     chosen = list(model.value_vars if value_vars is None else value_vars)
     refuse_variables(chosen, model)
@@ -291,6 +298,10 @@ def build_density(
     replacements = {v: named_as(v, array) for v, array in inputs.items()}
     replacements |= {variable: data.constant for variable, data in fixed.items()}
     [logp] = without_names(graph_replace([model_logp], replacements, strict=False))
+    data = {p: _given(origin, point) for _, p, origin in sources}
+    # What another step moves stays within its support, and need not be looked at each time.
+    of_user = {p: data[p] for s, p, _ in sources if isinstance(s, SharedVariable)}
+    lengths = lengths_looked_up(logp, dict(zip(values, layout.shapes, strict=True)), of_user)
     logp = distances_with_gradient(logp)
     # PyMC's parameter checks become logp = -inf now, while the graph is that of one state: in a
     # batch, one check would speak for all states at once, and on Numba raise.
@@ -308,13 +319,15 @@ def build_density(
     # Static shapes become constants: vectorize_graph loses what follows from them, and JAX
     # cannot trace a shape computed in the graph.
     logp, dlogp = canonical([logp, dlogp], "ShapeOpt")
-    data = {p: _given(origin, point) for _, p, origin in sources}
     outputs, orders = in_fast_order([logp, dlogp], data)
     [logp, dlogp], large = lifted(folded(summed_by_group_first(outputs)))
     dlogp = pt.specify_shape(dlogp, (layout.size,)) if dlogp.type.shape == (None,) else dlogp
 
     origins = {p: origin for _, p, origin in sources}
-    origins |= {p: _Reordered(origins[p], order) for p, order in orders.items()}
+    origins |= {
+        p: _Prepared(origins[p], orders.get(p, RowOrder()), lengths.get(p))
+        for p in {**orders, **lengths}
+    }
     params = [*origins.items(), *large]
     used = set(ancestors([logp, dlogp]))
     params = [(p, origin) for p, origin in params if p in used]
@@ -337,9 +350,14 @@ def _fixed_data(model: Model, shared: Sequence[SharedVariable]) -> Iterator["Len
         if length in shared:
             yield Length(str(name), length, int(length.get_value()))
     for variable in shared:
-        # Sparse types are tensors' too, and their module takes a while to import.
-        if isinstance(variable.type, TensorType) and not isinstance(variable.type, DenseTensorType):
+        if is_sparse(variable):
             yield SparseData(variable, variable.get_value(borrow=True))
+
+
+def is_sparse(variable: Variable) -> bool:
+    """Whether its values are sparse matrices."""
+    # Sparse types are tensors' too, and their module takes a while to import.
+    return isinstance(variable.type, TensorType) and not isinstance(variable.type, DenseTensorType)
 
 
 def _graph_inputs(

@@ -1,0 +1,82 @@
+"""Indices of what is not there are refused, wherever they come from: JAX would not say so."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pymc_deer.density import build_density
+from pymc_deer.status import ModelError
+
+pytestmark = pytest.mark.usefixtures("pymc_in_python")
+
+MASK = np.array([True, False])
+LOOKUPS: dict[str, tuple[int, Callable[[Any, Any], Any]]] = {
+    "vector": (4, lambda alpha, i: alpha[i]),
+    "another type": (4, lambda alpha, i: alpha[i.astype("int32")]),
+    "another shape": (4, lambda alpha, i: alpha[i[:, None]][:, 0]),
+    "second axis": (4, lambda alpha, i: pt.stack([alpha, alpha])[1, i]),
+    "beside a slice": (4, lambda alpha, i: pt.stack([alpha, alpha])[:, i].sum(axis=0)),
+    "beside a mask": (4, lambda alpha, i: pt.stack([alpha, alpha])[:, i][MASK].sum(axis=0)),
+    "of a computed array": (5, lambda alpha, i: pt.concatenate([[0.0], 2.0 * alpha])[i]),
+    "added to": (4, lambda alpha, i: pt.zeros(4)[i].inc(1.0)[:1] * alpha.sum()),
+    "two of different lengths": (4, lambda alpha, i: alpha[i] + pt.concatenate([alpha, alpha])[i]),
+}
+"""Of an axis of so many elements."""
+
+
+def looked_up(index: Any, lookup: Callable[[Any, Any], Any]) -> pm.Model:
+    with pm.Model(coords={"group": range(4)}) as model:
+        alpha = 1.0 + pm.Normal("z", dims="group")
+        pm.Normal("y", lookup(alpha, index()), 1.0, observed=np.zeros(3))
+    return model
+
+
+@pytest.mark.parametrize(("n", "lookup"), LOOKUPS.values(), ids=LOOKUPS)
+@pytest.mark.parametrize("shared", [False, True], ids=["in the model", "in pm.Data"])
+def test_indices_outside_are_refused(
+    n: int, lookup: Callable[[Any, Any], Any], shared: bool
+) -> None:
+    def index(values: list[int], dtype: str = "int64") -> Callable[[], Any]:
+        array = np.array(values, dtype)
+        return lambda: pm.Data("i", array) if shared else pt.as_tensor(array)
+
+    for outside in ([0, n, 1], [0, 1, -n - 1]):
+        of = "i: it looks up" if shared else "The model looks up"
+        with pytest.raises(ModelError, match=rf"^{of} element {max(outside, key=abs)}.* of {n}\."):
+            build_density(looked_up(index(outside), lookup))
+    with pytest.raises(ModelError, match=f"from 0 to {n - 1}"):
+        build_density(looked_up(index([n, 0, 0], "uint8"), lookup))
+    density = build_density(looked_up(index([-n, 0, n - 1]), lookup))
+    density.param_values({})
+
+
+def test_new_data_are_looked_at() -> None:
+    _, lookup = LOOKUPS["two of different lengths"]
+    model = looked_up(lambda: pm.Data("i", np.array([0, 1, 3])), lookup)
+    density = build_density(model)
+    with model:
+        for outside in (4, -5):
+            pm.set_data({"i": np.array([0, 1, outside])})
+            with pytest.raises(ModelError, match=rf"^i: it looks up element {outside}, along"):
+                density.param_values({})
+        pm.set_data({"i": np.array([3, -4, 3])})
+        density.param_values({})
+
+
+def test_a_single_element_may_be_outside_too() -> None:
+    with pytest.raises(ModelError, match=r"^The model looks up element 4 of z, along an axis of 4"):
+        build_density(looked_up(lambda: 4, lambda alpha, i: alpha[i]))
+
+
+def test_what_another_step_moves_is_no_data() -> None:
+    """It is where its own logp allows it to be, or else no lookup of it is in a posterior."""
+    with pm.Model() as model:
+        k = pm.Categorical("k", np.ones(4) / 4)
+        z = pm.Normal("z", shape=4)
+        pm.Normal("y", z[k], 1.0, observed=0.0)
+    density = build_density(model, [model.rvs_to_values[z]])
+    density.param_values({"k": np.array(3)})
