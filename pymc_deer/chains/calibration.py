@@ -195,9 +195,11 @@ def _best_rule(
     for rule in rules:
         try:
             others.append(trials.run(first.window, rule, first.max_sweeps))
-        except BackendError:
-            # The backend has no Hessian-vector products for this model: the rule is not for it.
-            continue
+        except Exception as error:
+            # The rule is not for a model whose Hessian-vector products the backend does not have,
+            # or memory has no room for.
+            if not (isinstance(error, BackendError) or is_out_of_memory(error)):
+                raise
     return min([first, *others], key=_time), tuple(others)
 
 

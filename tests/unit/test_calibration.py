@@ -28,6 +28,9 @@ from pymc_deer.status import BackendError
 SEQUENTIAL = 10.0
 
 
+NO_PRODUCTS = BackendError("no Hessian-vector products")
+
+
 class ScriptedTrials:
     """Trials whose times are given: microseconds for one transition by width and rule."""
 
@@ -35,7 +38,7 @@ class ScriptedTrials:
         self,
         times: dict[int, float],
         *,
-        stochastic: float | None = None,
+        stochastic: float | Exception = NO_PRODUCTS,
         sweeps: float = 100.0,
         memory: int = 10**9,
         n_draws: float = np.inf,
@@ -66,8 +69,8 @@ class ScriptedTrials:
         self.tried.append((window, rule))
         time = self.times[window]
         if rule == "stochastic":
-            if self.stochastic is None:
-                raise BackendError("no Hessian-vector products")
+            if isinstance(self.stochastic, Exception):
+                raise self.stochastic
             time = self.stochastic
         return Trial(window, rule, 1.25, max_sweeps, self.sweeps, time)
 
@@ -160,6 +163,15 @@ def test_the_other_rule_is_taken_where_it_is_faster() -> None:
     assert chosen(ScriptedTrials(times, stochastic=1.0)).jacobian == "stochastic"
     assert chosen(ScriptedTrials(times, stochastic=3.0)).jacobian == "preconditioned"
     assert chosen(ScriptedTrials(times)).jacobian == "preconditioned"
+
+
+def test_a_rule_that_memory_has_no_room_for_is_left_out() -> None:
+    """Whatever was estimated; what else goes wrong is told."""
+    full, other = RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), RuntimeError("Something else")
+    times = dict.fromkeys((16, 64, 256, 1024), 2.0)
+    assert chosen(ScriptedTrials(times, stochastic=full)).jacobian == "preconditioned"
+    with pytest.raises(RuntimeError, match="Something else"):
+        chosen(ScriptedTrials(times, stochastic=other))
 
 
 def test_the_other_rule_is_not_tried_where_sweeps_are_few() -> None:
