@@ -111,7 +111,8 @@ def refuse_improper(
     """Refuse a logp that does not change with some elements: their posterior is improper.
 
     An element counts if its gradient is exactly 0 beside x, shape (D,), and far from it, and if
-    logp is the same to the last bit wherever such elements are moved.
+    logp is the same to the last bit wherever such elements are moved. Angles do not: all round a
+    circle such a posterior is proper.
     """
     layout, rng = solver.density.layout, np.random.default_rng(0)
     identity = identity_metric(solver.spec.metric, layout.size)
@@ -122,6 +123,7 @@ def refuse_improper(
     x = x + rng.uniform(-1.0, 1.0, len(x))
     logp, dlogp = evaluate(x)
     idle = dlogp == 0
+    idle[layout.columns_of_angles] = False
     moved = x
     for far in _FAR:
         if not idle.any() or not np.isfinite(logp):

@@ -7,6 +7,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.distributions.transforms import circular
 
 from pymc_deer import DeerMALA
 from pymc_deer.chains.refusal import refuse_data
@@ -69,7 +70,12 @@ def test_nan_is_found_wherever_data_are(build: Callable[[], None]) -> None:
         refuse_data(model, model.initial_point())
 
 
-@pytest.mark.parametrize("build", [plateau, far_from_data, at_its_mode, steps, masked])
+def any_angle() -> None:
+    """Uniform all round the circle."""
+    pm.Uniform("phi", -np.pi, np.pi, shape=2, default_transform=circular)
+
+
+@pytest.mark.parametrize("build", [plateau, far_from_data, at_its_mode, steps, masked, any_angle])
 def test_proper_posteriors_pass(build: Callable[[], None]) -> None:
     with pm.Model():
         build()
