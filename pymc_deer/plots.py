@@ -191,9 +191,9 @@ def plot_convergence(idata: DataTree, *, figsize: tuple[float, float] | None = N
     n_curves = len(curves) if swept else 0
     n_panels = n_curves + bool(trials)
     figure, axes = _panels(n_panels, figsize or (_WIDTH, 0.7 + _PANEL * n_panels), sharex=False)
-    for ax, (label, values) in zip(axes, curves.items(), strict=False):
-        _draw_chains(ax, values, label)
     if swept:
+        for ax, (label, values) in zip(axes[:n_curves], curves.items(), strict=True):
+            _draw_chains(ax, values, label)
         axes[n_curves - 1].set_yscale("log", base=2)
         _finish_draws(axes[:n_curves])
     if trials:
@@ -302,7 +302,8 @@ def plot_profile(profile: Profile, *, figsize: tuple[float, float] | None = None
 def _draw_chains(ax: "Axes", values: Any, label: str, smoothed: int = 1) -> None:
     """A line for each chain, of means over so many draws, with the draws themselves as points."""
     for one in values.transpose("chain", "draw"):
-        means = one.rolling(draw=smoothed, min_periods=1).mean()
+        # Not more of them than there are, which xarray takes and bottleneck does not.
+        means = one.rolling(draw=min(smoothed, one.sizes["draw"]), min_periods=1).mean()
         name = f"chain {one['chain'].item()}"
         [line] = ax.plot(one["draw"], means, linewidth=1, alpha=0.8, label=name)
         if smoothed > 1:

@@ -198,6 +198,7 @@ def test_the_choice_of_windows_is_shown(window: int, panels: int) -> None:
     figure = plot_convergence(data)
     assert len(figure.axes) == panels
     drawn = lines(figure, panels - 1)
+    assert not any(label.startswith("chain") for label in drawn)
     expected = [[1, 64, 256, 1024], [50.0, 25.0, 20.0, np.nan]]
     assert_array_equal(drawn["secant, measured"], expected)
     assert_array_equal(drawn["stochastic, measured"], [[256], [30.0]])
