@@ -50,6 +50,12 @@ def resume(
     if deer is None:
         expected = "a step of pymc_deer, or a CompoundStep that has one"
         raise invalid_option("resume", "step", step, expected)
+    moved = {var.name for method in methods for var in method.vars}
+    if left := [var.name for var in deer.model.value_vars if var.name not in moved]:
+        raise OptionError(
+            f"resume(step=...): it moves all but {', '.join(left)}. Give a CompoundStep of all the "
+            "steps that the run had, and its state."
+        )
     _refuse_other(step, state)
     step.sampling_state = state
     if deer.fresh:

@@ -31,12 +31,12 @@ def find_start(
     model: Model,
     solver: Solver,
     point: Point,
-    default: Point,
+    kept: Collection[str],
     params: Sequence[np.ndarray],
     rng: np.random.Generator,
 ) -> Start:
     """Where one chain starts; see `find_starts`."""
-    [start] = find_starts(model, solver, [point], default, params, [rng])
+    [start] = find_starts(model, solver, [point], [kept], params, [rng])
     return start
 
 
@@ -44,30 +44,26 @@ def find_starts(
     model: Model,
     solver: Solver,
     points: Sequence[Point],
-    default: Point,
+    kept: Sequence[Collection[str]],
     params: Sequence[np.ndarray],
     rngs: Sequence[np.random.Generator],
-    given: Sequence[Collection[str]] | None = None,
 ) -> list[Start]:
     """Where each chain starts, in the density's dtype.
 
-    PyMC jitters the starting points of NUTS and of no other step method. Here the variables that
-    stand at the model's default are moved by U(-1, 1), so that chains start apart, unless logp is
-    finite nowhere but there; those that ``initvals`` put elsewhere stay where they are.
+    PyMC jitters the starting points of NUTS and of no other step method. Here variables that start
+    where the model says are moved by U(-1, 1), so that chains start apart, unless logp is finite
+    nowhere but there; those that ``initvals`` put elsewhere stay where they are.
 
     Parameters
     ----------
     points
         Where PyMC would start them.
-    default
-        ``model.initial_point()``.
+    kept
+        Value variables of each chain that start where the user said.
     solver, params
         What evaluates logp and its gradient there, with the density's parameters.
     rngs
         Of each chain.
-    given
-        Value variables of each chain that start where the user said, be it at the default. PyMC
-        does not tell a step method which these are: None.
 
     Raises
     ------
@@ -79,10 +75,9 @@ def find_starts(
     def evaluate(asked: Sequence[np.ndarray]) -> Sequence[tuple[float, np.ndarray]]:
         return solver.evaluate_together(asked, identity, params)
 
-    kept = [()] * len(points) if given is None else given
     trials = [
-        _trials(model, solver.density, point, default, rng, names)
-        for point, rng, names in zip(points, rngs, kept, strict=True)
+        _trials(model, solver.density, point, names, rng)
+        for point, names, rng in zip(points, kept, rngs, strict=True)
     ]
     return in_lockstep(trials, evaluate)
 
@@ -91,16 +86,14 @@ def _trials(
     model: Model,
     density: Density,
     point: Point,
-    default: Point,
-    rng: np.random.Generator,
     kept: Collection[str],
+    rng: np.random.Generator,
 ) -> Generator[np.ndarray, tuple[float, np.ndarray], Start]:
     """Yields states to try, and is sent logp and its gradient there."""
     layout = density.layout
     _refuse_shapes(model, layout, point)
     x = layout.ravel(point, "float64")
-    stands = [n not in kept and np.array_equal(point[n], default[n]) for n in layout.names]
-    free = np.repeat(stands, layout.sizes)
+    free = np.repeat([name not in kept for name in layout.names], layout.sizes)
     candidate = x
     for i in range(_RETRIES + 1 if free.any() else 1):
         # Where nothing around the model's own start will do, that may.

@@ -44,6 +44,12 @@ STATS: tuple[Stat, ...] = (
         "Whether a transition's energy error exceeded 1000 or was not finite.",
     ),
     Stat(
+        "divergences",
+        int,
+        "draws",
+        "Draws so far, of those that are kept, in which a transition diverged.",
+    ),
+    Stat(
         "energy",
         np.float64,
         "nats",

@@ -243,14 +243,13 @@ class DeerStep(BlockedStep):
         chain.resume(params)
         if self.fresh:
             rng = chain.record.streams.start
-            default = self._default_point(point)
-            start = find_start(self.model, self.solver, point, default, params, rng)
+            start = find_start(self.model, self.solver, point, self._kept(point), params, rng)
             chain.begin(start, params)
             self.fresh = False
         elif not self._is_where_it_was(point, chain.position):
             chain.move(self.density.layout.ravel(point, self.density.dtype))
         x, stats = chain.next_draw(params, tuning=self.tune, alone=self._alone)
-        stats["warning"] = self._warning(stats["warning"], stats.pop("divergence"), point)
+        stats["warning"] = self._warning(stats, stats.pop("divergence"), point)
         # The chain's own draws stay out of reach of steps that write into what they are given.
         x = x.copy()
         moved = self.density.layout.unravel(x)
@@ -270,6 +269,7 @@ class DeerStep(BlockedStep):
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
         columns = [
+            TextColumn("{task.fields[divergences]}", table_column=Column("Divergences", ratio=1)),
             TextColumn("{task.fields[step_size]:0.3f}", table_column=Column("Step size", ratio=1)),
             TextColumn("{task.fields[acceptance]:0.2f}", table_column=Column("Accept", ratio=1)),
             TextColumn("{task.fields[window]}", table_column=Column("Window", ratio=1)),
@@ -278,18 +278,19 @@ class DeerStep(BlockedStep):
             ),
         ]
         # Marimo makes its column headings of these.
-        names = ("step_size", "acceptance", "window", "sweeps_per_1000")
+        names = ("divergences", "step_size", "acceptance", "window", "sweeps_per_1000")
         return columns, {name: [0] * n_chains for name in names}
 
     @staticmethod
     def _make_progressbar_update_functions() -> tuple[Callable[..., dict[str, Any]]]:
         def update_stats(stats: dict[str, Any]) -> dict[str, Any]:
             return {
+                "divergences": stats["divergences"],
                 "step_size": stats["step_size"],
                 "acceptance": stats["acceptance_rate"],
                 "window": stats["window"],
                 "sweeps_per_1000": 1000 * stats["sweeps"] / stats["n_transitions"],
-                "failing": stats["diverging"] and not stats["tune"],
+                "failing": stats["divergences"] > 0,
             }
 
         return (update_stats,)
@@ -299,12 +300,15 @@ class DeerStep(BlockedStep):
         """Whether no other step method moves anything between our draws."""
         return len(self.vars) == len(self.model.value_vars)
 
-    def _default_point(self, point: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """The model's initial point, which data that were set since may have moved."""
-        known = self.density.initial_point
-        if all(np.array_equal(point[name], known[name]) for name in self.density.layout.names):
-            return known
-        return self.model.initial_point()
+    def _kept(self, point: Mapping[str, np.ndarray]) -> set[str]:
+        """Variables that start where the user said: PyMC tells a step only where they start.
+
+        They are elsewhere than the model's initial point, which data set since may have moved.
+        """
+        names, known = self.density.layout.names, self.density.initial_point
+        if not all(np.array_equal(point[name], known[name]) for name in names):
+            known = self.model.initial_point()
+        return {name for name in names if not np.array_equal(point[name], known[name])}
 
     def _is_where_it_was(self, point: Mapping[str, np.ndarray], position: np.ndarray) -> bool:
         """Whether nothing has moved this step's variables since it gave them out."""
@@ -317,14 +321,16 @@ class DeerStep(BlockedStep):
         return np.array_equal(layout.ravel(point, dtype), position)
 
     def _warning(
-        self, message: Any, divergence: Any, point: Mapping[str, np.ndarray]
+        self, stats: Mapping[str, Any], place: Any, point: Mapping[str, np.ndarray]
     ) -> SamplerWarning | None:
         """In the form that PyMC logs while it samples; divergences with their place, as NUTS's."""
-        if message is not None:
-            return SamplerWarning(WarningType.CONVERGENCE, message, "warn")
-        if divergence is None:
+        if stats["warning"] is not None:
+            return SamplerWarning(WarningType.CONVERGENCE, stats["warning"], "warn")
+        if stats["tune"] or not stats["diverging"]:
             return None
-        source = {**point, **self.density.layout.unravel(divergence.copy())}
+        source = None
+        if place is not None:
+            source = {**point, **self.density.layout.unravel(place.copy())}
         text = "The energy error of a transition exceeded 1000 or was not finite."
         kind = WarningType.DIVERGENCE
         return SamplerWarning(kind, text, "debug", divergence_point_source=source)
@@ -358,12 +364,11 @@ class DeerStep(BlockedStep):
         self.density.param_values(self.density.initial_point)
         derived = ("density", "_prepared", "_chain", "_given_out")
         state = {k: v for k, v in self.__dict__.items() if k not in derived}
-        return state | {"_calibration": self.calibration, "_record": copy.deepcopy(self.record)}
+        return state | {"_record": copy.deepcopy(self.record)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         record = state.pop("_record")
-        for name, value in state.items():
-            setattr(self, name, value)
+        vars(self).update(state)
         self._chain = self._given_out = None
         if record is not None:
             self.record = record

@@ -38,6 +38,9 @@ _LEAST_FILLED = 4
 """Share of a window, one in so many, that a stretch must fill for its sweeps to be worth it: that
 of a device which solves wide windows several times as fast as it goes step by step."""
 
+_MOST_PLACES = 100
+"""Divergent draws of a chain whose places are found: as many as NUTS in PyMC keeps."""
+
 _STEP_SIZE_TRIALS = 50
 """Halvings or doublings of the first step size: 2^-50 is as good as 0."""
 
@@ -64,6 +67,10 @@ class ChainRecord:
         Whether the user has been told that windows were too wide.
     kept
         Batch means of the draws after warm-up.
+    divergences
+        Draws after warm-up in which a transition diverged.
+    ahead
+        Most draws to solve ahead, where others have moved the chain or its data; otherwise None.
     z
         x in the coordinates of the metric, as the solver left it, shape (D,); None if only x is
         known. Computed from x it would differ in the last bits, by where stretches end.
@@ -79,6 +86,8 @@ class ChainRecord:
     narrowing: int = 0
     warned: bool = False
     kept: BatchMeans = field(default_factory=BatchMeans)
+    divergences: int = 0
+    ahead: int | None = None
     z: np.ndarray | None = None
 
 
@@ -129,7 +138,7 @@ class Chain:
 
     def move(self, x: np.ndarray) -> None:
         """Go on from x: draws solved in advance are dropped, and their noise, not seen, is next."""
-        self._commit(self.record.handed_out)
+        self._drop()
         self.record.x, self.record.z = x, None
 
     def begin(self, start: Start, params: Sequence[np.ndarray]) -> None:
@@ -189,7 +198,7 @@ class Chain:
         self, params: Sequence[np.ndarray], *, tuning: bool, alone: bool
     ) -> tuple[np.ndarray, dict[str, object]]:
         if self._solved is not None and not self._solved.assumes(params):
-            self._commit(self.record.handed_out)
+            self._drop()
         if not tuning:
             self.end_warmup()
         record = self.record
@@ -201,7 +210,7 @@ class Chain:
         x = self._solved.draws[i]
         stats = {name: column[i] for name, column in self._solved.statistics.items()}
         stats |= {"tune": tuning, "divergence": None}
-        if stats["diverging"] and not tuning:
+        if stats["diverging"] and not tuning and stats["divergences"] <= _MOST_PLACES:
             if self._solved.trajectory.stride > 1:
                 # The same once more, with the states between draws.
                 self._solved = self.task().solve(params)
@@ -214,6 +223,11 @@ class Chain:
             self._commit(i + 1)
         stats["warning"] = None if tuning else self.warning()
         return x, stats
+
+    def _drop(self) -> None:
+        """Drop the draws that were solved ahead, and for now solve hardly any."""
+        self._commit(self.record.handed_out)
+        self.record.ahead = 1
 
     def end_warmup(self) -> None:
         """Fix what was tuned, whether or not all draws of warm-up were asked for."""
@@ -253,7 +267,12 @@ class Chain:
         record.x = (solved.draws[n - 1] if kept else solved.draw(n - 1)).copy()
         record.z = solved.whitened[n - 1].copy()
         record.streams, record.warmup = solved.streams, record.warmup.copy()
-        if n < self.record.stretch_draws:
+        if kept:
+            record.divergences = int(solved.columns["divergences"][n - 1])
+        if n == self.record.stretch_draws:
+            # None of them was in vain.
+            record.ahead = record.ahead and 2 * record.ahead
+        else:
             streams, draw = self.record.streams, self.solver.draw_momenta
             n_used, size = n * solved.steps_per_draw, len(record.x)
             # Probes only shape guesses: those of what is dropped may come again.
@@ -288,10 +307,8 @@ class Chain:
         left = record.n_tune_left if tuning else record.n_draws_left
         if left <= 0:
             return 1
-        limits = [left, self.draws_at_once * calls]
-        if record.warmup.draws_to_boundary:
-            limits.append(record.warmup.draws_to_boundary)
-        return min(limits)
+        limits = (left, self.draws_at_once * calls, record.warmup.draws_to_boundary, record.ahead)
+        return min(limit for limit in limits if limit)
 
     @property
     def stride(self) -> int:
@@ -310,8 +327,10 @@ class Chain:
         draws, streams = record.stretch_draws, record.streams
         solver = self.solver_for(draws * steps)
         stride = stride if steps <= solver.plan.capacity else 1
-        asked = REPORTED if record.warmup.finished else SOLVED
-        return Task(solver, z, tuning, draws, steps, streams, stride, asked)
+        asked, divergences = SOLVED, None
+        if record.warmup.finished:
+            asked, divergences = REPORTED, record.divergences
+        return Task(solver, z, tuning, draws, steps, streams, stride, asked, divergences)
 
     def _to_z(self, x: np.ndarray) -> np.ndarray:
         with self.solver.one_blas_thread():

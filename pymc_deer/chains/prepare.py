@@ -201,7 +201,7 @@ def warmed_up(options: Options, solver: Solver, model: Model, point: Point) -> P
     if solver.n_together > _FEW_CHAINS:
         solver = solver.for_chains(1)
     params = solver.density.param_values(point)
-    start = find_start(model, solver, point, point, params, np.random.default_rng(0))
+    start = find_start(model, solver, point, (), params, np.random.default_rng(0))
     curvature = options.curvature or DEFAULT_CURVATURE
     density = solver.density
     factor = options.metric_factor(density.size)

@@ -72,6 +72,8 @@ class SolvedStretch:
     window: int
     steps_per_draw: int
     streams: Streams
+    divergences: int | None = None
+    """Draws before it, of those kept, in which a transition diverged; None in warm-up."""
 
     def assumes(self, params: Sequence[np.ndarray]) -> bool:
         """Whether it was solved for these values of the density's parameters."""
@@ -120,11 +122,13 @@ class SolvedStretch:
         trajectory, steps = self.trajectory, self.steps_per_draw
         n_draws = len(self)
         n_swept = len(trajectory) - trajectory.n_fallback if trajectory.n_sweeps else 0
+        diverging, before = self._diverging.any(axis=1), self.divergences
         return {
             "model_logp": self._of_recorded(trajectory.logp),
             "energy": self._of_recorded(trajectory.energy),
             "acceptance_rate": acceptance_rates(self._log_alpha).mean(axis=1),
-            "diverging": self._diverging.any(axis=1),
+            "diverging": diverging,
+            "divergences": 0 if before is None else before + np.cumsum(diverging),
             "n_steps": trajectory.n_leapfrog.reshape(n_draws, steps).sum(axis=1),
             "rejected_nonfinite": self._nonfinite.sum(axis=1),
             "step_size": self.tuning.step_size,
@@ -170,6 +174,7 @@ class Task:
     streams: Streams
     stride: int = 1
     asked: Collection[str] = SOLVED
+    divergences: int | None = None
 
     def solve(self, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch by itself, and its draws."""
@@ -181,8 +186,8 @@ class Task:
 
     def solved(self, trajectory: Trajectory, params: Sequence[np.ndarray]) -> SolvedStretch:
         """The stretch that `trajectory` is."""
-        window, steps = self.solver.plan.window, self.steps_per_draw
-        return SolvedStretch(trajectory, params, self.tuning, window, steps, self._after)
+        window, steps, before = self.solver.plan.window, self.steps_per_draw, self.divergences
+        return SolvedStretch(trajectory, params, self.tuning, window, steps, self._after, before)
 
     @property
     def n_transitions(self) -> int:

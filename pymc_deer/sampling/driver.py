@@ -221,12 +221,13 @@ class StretchProgress(MCMCProgressBarManager):
             return
         n_draws = len(stretches[0])
         of_each = self.completed_draws // self.chains + n_draws
+        combined = self.combined_progress
         for chain, stretch in enumerate(stretches):
             self.completed_draws += n_draws
             last = {name: column[-1] for name, column in stretch.statistics.items()}
-            last |= {"diverging": any(stretch.statistics["diverging"]), "tune": tuning}
+            if combined:
+                last["divergences"] = sum(s.statistics["divergences"][-1] for s in stretches)
             failing, stats = self._extract_stats([last])
-            combined = self.combined_progress
             task, done = (0, self.completed_draws) if combined else (chain, of_each)
             stats["draw"] = done - self._tune_total if done > self._tune_total else done
             self._backend.update(
@@ -385,8 +386,7 @@ def _started(
     records = [step.new_record(rng, settings.tune, settings.draws) for rng in rngs]
     ensemble = Ensemble(hardware.solver(step.solver, settings, params), records)
     own_rngs = [record.streams.start for record in records]
-    default = step.density.initial_point
-    given = _given_starts(model, initvals, chains)
-    starts = find_starts(model, ensemble.solver, points, default, params, own_rngs, given)
+    kept = _given_starts(model, initvals, chains)
+    starts = find_starts(model, ensemble.solver, points, kept, params, own_rngs)
     ensemble.begin(starts, params)
     return ensemble

@@ -71,6 +71,7 @@ def test_a_divergence_has_a_place(backend: str, window: int, sampler: type[DeerS
     assert sum(s["diverging"] for s in stats) >= 5
     assert len({float(p["v"]) for p in points}) > 20, "the chain must move"
     # The chain starts where the model does, jittered: the first draw's start is not ours to see.
+    assert [s["divergences"] for s in stats] == np.cumsum([s["diverging"] for s in stats]).tolist()
     for before, found in zip(points[1:], stats[1:], strict=False):
         warning = found["warning"]
         assert (warning is not None) == found["diverging"]
@@ -90,6 +91,7 @@ def test_a_divergence_between_draws_has_a_place(
     sampler: type[DeerStep], steps_per_draw: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """States between draws are not kept, but where one is where a transition diverged."""
+    monkeypatch.setattr("pymc_deer.chains.chain._MOST_PLACES", 2400)
     options = OPTIONS[sampler] | {"steps_per_draw": steps_per_draw}
     with funnel() as model:
         step = sampler(backend="jax", window=1, metric=np.ones(10), **options)
@@ -108,11 +110,22 @@ def test_a_divergence_between_draws_has_a_place(
     assert n_between >= 3
 
 
+def test_places_are_found_of_so_many_divergences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs the solution of a stretch, and memory, for a message that PyMC does not show."""
+    monkeypatch.setattr("pymc_deer.chains.chain._MOST_PLACES", 3)
+    _, stats = run(compiled_step("jax", 1, DeerHMC))
+    warnings = [s["warning"] for s in stats if s["warning"] is not None]
+    assert len(warnings) == stats[-1]["divergences"] > 4
+    assert [w.divergence_point_source is not None for w in warnings[:5]] == [True] * 3 + [False] * 2
+
+
 @BOTH_SAMPLERS
-def test_divergences_of_warmup_are_counted_and_not_reported(sampler: type[DeerStep]) -> None:
+def test_divergences_of_warmup_are_not_reported(sampler: type[DeerStep]) -> None:
     _, stats = run(compiled_step("jax", 1, sampler), tune=N_DRAWS)
     assert any(s["diverging"] for s in stats[:N_DRAWS])
     assert all(s["warning"] is None for s in stats[:N_DRAWS])
+    assert {s["divergences"] for s in stats[:N_DRAWS]} == {0}
+    assert stats[-1]["divergences"] == sum(s["diverging"] for s in stats[N_DRAWS:])
 
 
 @pytest.mark.parametrize(("sampler", "steps_per_draw"), [(DeerMALA, 3), (DeerHMC, 1)])
@@ -177,6 +190,8 @@ def test_warmup_aims_higher_where_transitions_diverge() -> None:
     # At the lower one, two steps go as far as paths should, and might be longer.
     reached = [float(stats["acceptance_rate"].mean()) for stats in found]
     assert rates[0] < reached[0] < reached[1] == pytest.approx(rates[1], abs=0.06)
+    for stats in found:
+        assert_array_equal(stats["divergences"], stats["diverging"].cumsum("draw"))
     n_fixed, n_raised = (int(stats["diverging"].sum()) for stats in found)
     assert n_fixed > 20
     assert n_raised < n_fixed / 10

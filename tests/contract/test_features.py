@@ -318,7 +318,7 @@ def test_progress_bar(
         )
     shown = capsys.readouterr().out
     assert ("Draw" in shown) == (bars > 0)
-    for column in ("Step size", "Accept", "Window", "Sweeps/1000"):
+    for column in ("Divergences", "Step size", "Accept", "Window", "Sweeps/1000"):
         assert (column in shown) == statistics
     assert shown.count("━━━ ") >= bars
     assert (f" {10 if bars == 1 else 5} " in shown) == (bars > 0)
@@ -340,6 +340,8 @@ def test_every_progress_column_has_its_value() -> None:
     [update] = step._make_progressbar_update_functions()
     shown = update(stats)
     assert set(shown) == {*first, "failing"}
+    # Once there was one, the bar stays red, as that of NUTS.
+    assert [update(stats | {"divergences": n})["failing"] for n in (0, 1)] == [False, True]
     assert [len(values) for values in first.values()] == [2] * len(columns)
     fields = SimpleNamespace(fields=shown)
     for column in columns:

@@ -44,7 +44,8 @@ def new_records(seeds: Sequence[int]) -> list[ChainRecord]:
 def starts_of(solver: Solver, records: Sequence[ChainRecord]) -> list[Start]:
     params, point = DENSITY.param_values({}), DENSITY.initial_point
     rngs = [record.streams.start for record in records]
-    return find_starts(MODEL, solver, [point] * len(records), point, params, rngs)
+    n_chains = len(records)
+    return find_starts(MODEL, solver, [point] * n_chains, [()] * n_chains, params, rngs)
 
 
 def begun(solver: Solver, seeds: Sequence[int]) -> list[ChainRecord]:

@@ -171,6 +171,25 @@ def test_windows_are_narrowed_until_the_next_metric(
     assert chain.record.narrowing == narrowing
 
 
+def test_few_draws_are_solved_ahead_of_who_moves_the_chain(
+    solver: Solver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One, and twice as many for as long as none of them is in vain."""
+    chain, params = new_chain(solver, 0, 200), solver.density.param_values({})
+    choose, chosen = Chain._choose_length, []
+
+    def noted(chain: Chain, tuning: bool, calls: int) -> int:
+        chosen.append(choose(chain, tuning, calls))
+        return chosen[-1]
+
+    monkeypatch.setattr(Chain, "_choose_length", noted)
+    for i in range(20):
+        if i in (10, 11):
+            chain.move(np.zeros(solver.density.size))
+        chain.next_draw(params, tuning=False, alone=True)
+    assert chosen == [min(200, chain.draws_at_once), 1, 1, 2, 4, 8]
+
+
 def test_draws_that_are_kept_leave_earlier_records_as_they_were(solver: Solver) -> None:
     chain, params = new_chain(solver, 0, 9), solver.density.param_values({})
     chain.end_warmup()
