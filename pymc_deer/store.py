@@ -347,7 +347,7 @@ def _create_array(
     elif variable.dims == ("draw",):
         for first in range(0, n_draws, rows_per_chunk):
             rows = np.arange(first, min(first + rows_per_chunk, n_draws))
-            array[first : first + len(rows)] = rows
+            array[first : first + len(rows)] = variable.values[0] + rows
 
 
 def _dataset(group: Any, arrays: Mapping[str, StoredRows]) -> Dataset:

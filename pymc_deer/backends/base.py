@@ -33,7 +33,7 @@ _THREADS_SECONDS = 2e-3
 
 _CACHE = 2**20
 _MATRIX_GAIN = 8
-_CACHED_GAIN = 2
+_CACHED_GAIN = 5
 """Bounds on what a matrix product gains a state on a CPU, for a matrix larger than a core's cache,
 in bytes, and for a smaller one."""
 

@@ -135,7 +135,7 @@ def _step_by_step(single: WindowCost) -> str:
     choice = (
         f"Take pymc_deer.sample(kernel='hmc', backend={single.backend!r}, window=1) on "
         f"{single.device}: no window is faster than the chain step by step. Where R-hat stays "
-        "above 1.01, as on funnels, plain NUTS, pm.sample(), is the better choice: it finds the "
+        "above 1.01 in another parametrisation too, try plain NUTS, pm.sample(): it finds the "
         "length of each path anew. docs/hmc.md compares the two."
     )
     if single.device == CPU and single.gradient_us < PYTHON_US:

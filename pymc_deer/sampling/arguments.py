@@ -12,6 +12,7 @@ from pymc.model import Model
 from pymc.progress_bar.progress import ProgressBarOptions
 from pytensor.graph.basic import Variable
 
+from pymc_deer.density import is_sparse
 from pymc_deer.options import HMCOptions, listed
 from pymc_deer.start import wrong_shape
 from pymc_deer.status import ModelError, OptionError, invalid_option
@@ -51,8 +52,11 @@ _INSTEAD_BESIDE_STORE = {
     "log_likelihood": "Call pm.compute_log_likelihood on what sample returns",
     "log_prior": "Call pm.compute_log_prior on what sample returns",
     "save_warmup": "Write discard_tuned_samples=False to keep warm-up",
+    **dict.fromkeys(
+        ("prior", "posterior_predictive", "predictions"), "Add the group to what sample returns"
+    ),
 }
-"""Arguments of `pm.to_inference_data` that need all draws at once, and what to write instead."""
+"""Arguments of `pm.to_inference_data` that are no part of a run, and what to write instead."""
 
 OWN = (
     *("draws", "kernel", "tune", "chains", "cores", "devices", "model", "random_seed", "initvals"),
@@ -239,6 +243,13 @@ def refuse_names(model: Model, var_names: Sequence[str] | None, store: Any) -> N
     recorded = unobserved if var_names is None else [*_listed(var_names)]
     observed, given = ([v.name for v in of] for of in (model.observed_RVs, model.data_vars))
     data = [*observed, *given]
+    for variable in model.data_vars:
+        if is_sparse(variable):
+            raise ModelError(
+                f"sample: {variable.name} is sparse data in pm.Data, of which PyMC makes no "
+                "InferenceData. Write the matrix itself into the model, by "
+                "pytensor.sparse.as_sparse_variable(MATRIX)."
+            )
     for name in (*recorded, *data):
         if name in _DIMENSIONS:
             raise ModelError(
@@ -269,9 +280,9 @@ def _default_dimensions(names: Sequence[str], model: Model) -> Iterator[tuple[st
     """Of variables with axes that have no name, each of them with the one that ArviZ gives it."""
     for name in names:
         dims = model.named_vars_to_dims.get(name) or ()
-        for i in range(model[name].ndim):
-            if i >= len(dims) or dims[i] is None:
-                yield name, f"{name}_dim_{i}"
+        named = sum(dim is not None for dim in dims)
+        for i in range(model[name].ndim - named):
+            yield name, f"{name}_dim_{i}"
 
 
 def refuse_beside_store(idata_kwargs: Mapping[str, Any]) -> None:

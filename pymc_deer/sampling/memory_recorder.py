@@ -55,10 +55,8 @@ class MemoryRecorder(Recorder):
         super().__init__(values, keeps_warmup=not settings.discard_tuned_samples)
         self._settings, self._idata_kwargs = settings, idata_kwargs
         assert settings.tune is not None
-        layout = _without_terms(idata_kwargs)
-        if layout or values.model.coords:
-            # What is wrong with it would otherwise be found when the draws are made, and lose them.
-            template(values, settings, layout)
+        # What is wrong with it would otherwise be found when the draws are made, and lose them.
+        template(values, settings, _without_terms(idata_kwargs))
         self._traces = _traces(values, settings.tune + settings.draws)
 
     @property
@@ -85,9 +83,11 @@ class MemoryRecorder(Recorder):
         try:
             return self._converted(kwargs, ending)
         except (Exception, KeyboardInterrupt) as error:
-            if not asked:
+            if asked:
+                _log.warning(terms_failed(asked, error))
+            elif not isinstance(error, KeyboardInterrupt):
                 raise
-            _log.warning(terms_failed(asked, error))
+            # A first interrupt waits for draws that are made, as while they are recorded.
             return self._converted(_without_terms(kwargs), ending)
 
     def _converted(self, kwargs: dict[str, Any], ending: Ending) -> DataTree:
@@ -138,10 +138,9 @@ def template(values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -
                 quiet=True,
             )
     except (AttributeError, TypeError, ValueError) as error:
-        given = [f"idata_kwargs={sorted(idata_kwargs)}"] if idata_kwargs else []
-        given += ["the model's coordinates"] if values.model.coords else []
         raise OptionError(
-            f"sample: draws cannot become InferenceData with {' and '.join(given)}: {error}"
+            f"sample: draws cannot become InferenceData: {error}. Look at idata_kwargs and at the "
+            "model's coordinates and data."
         ) from error
 
 

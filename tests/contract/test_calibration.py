@@ -84,7 +84,7 @@ def test_auto_measures_nothing_on_a_cpu() -> None:
     calibration = new_step().calibration
     assert calibration.window == 1
     assert not calibration.trials
-    assert "2 times cheaper a state" in calibration.reason
+    assert "5 times cheaper a state" in calibration.reason
 
 
 def test_another_process_gets_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ import pymc_deer
 from pymc_deer import DeerHMC, examples, plots
 from pymc_deer.backends import jax_process
 from pymc_deer.backends.mesh import AskedDevices
-from pymc_deer.density import _Reordered
+from pymc_deer.density import _Prepared
 from pymc_deer.options import Options
 from pymc_deer.sampling.arguments import INSTEAD, OWN
 from pymc_deer.sampling.plain import packed
@@ -233,7 +233,7 @@ def step_of_groups(sampler: type[DeerStep]) -> Any:
         group, y = pm.Data("group", np.arange(64) // 16), pm.Data("y_data", np.zeros(64))
         pm.Normal("y", pm.Normal("a", shape=4)[group], observed=y)
         step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
-    assert any(isinstance(s, _Reordered) for s in step.density._sources)
+    assert any(isinstance(s, _Prepared) for s in step.density._sources)
     return step
 
 
@@ -247,13 +247,30 @@ def dimension_of_another_length(sampler: type[DeerStep], _: pytest.MonkeyPatch) 
     return step.step(model.initial_point())
 
 
-def other_sparse_data(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
-    rows = scipy.sparse.eye_array(3, format="csr")
-    with pm.Model() as model:
-        data: Any = pm.Data("data", rows)
-        pm.Potential("term", -structured_dot(data, pm.Normal("x", shape=3)[:, None]).sum())
+def with_groups(last: int = 3) -> None:
+    groups = pm.Data("group", np.array([0, last]))
+    pm.Normal("y", pm.Normal("x", shape=3)[groups], 1.0, observed=np.zeros(2))
+
+
+def with_another_group(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    with model_of(lambda: with_groups(2))() as model:
         step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
-        pm.set_data({"data": 2.0 * rows})
+        pm.set_data({"group": np.array([0, 3])})
+    return step.step(model.initial_point())
+
+
+SPARSE = scipy.sparse.eye_array(3, format="csr")
+
+
+def with_sparse_data() -> None:
+    data: Any = pm.Data("data", SPARSE)
+    pm.Potential("term", -structured_dot(data, pm.Normal("x", shape=3)[:, None]).sum())
+
+
+def other_sparse_data(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    with model_of(with_sparse_data)() as model:
+        step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
+        pm.set_data({"data": 2.0 * SPARSE})
     return step.step(model.initial_point())
 
 
@@ -516,6 +533,13 @@ def half_set_anew(name: str = "covariate") -> pm.Model:
     return model
 
 
+def with_an_axis_without_a_name() -> None:
+    pm.modelcontext(None).add_coord("kind", [1, 2])
+    pm.Deterministic("x_dim_0", pm.Normal("x"))
+    pm.Data("o", np.ones((2, 3)), dims=("kind", None))
+    pm.Data("o_dim_0", np.ones(3))
+
+
 def of_pairs() -> None:
     pm.modelcontext(None).add_coord("kind", [("a", 1), ("b", 2)])
     pm.Normal("x", dims="kind")
@@ -601,6 +625,17 @@ def resumed_without_point(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> obj
     step.setup_chain(np.random.default_rng(0), 0, 2)
     step.step(model.initial_point())
     return pymc_deer.resume(step, step.sampling_state)
+
+
+def resumed_in_part(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    """As one stores it who does not know of the step that PyMC has added."""
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Poisson("k", pm.math.exp(x))
+        step = sampler([x], backend="jax")  # type: ignore[call-arg]
+    step.setup_chain(np.random.default_rng(0), 0, 2)
+    point, _stats = step.step(model.initial_point())
+    return pymc_deer.resume(step, step.sampling_state, point)
 
 
 def halfway_in(
@@ -930,6 +965,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`resume` with a `point` of other variables, or constrained": tuple(
         taken_up(point=value) for value in (5, {}, {"x_log__": 1.0}, {"x": 1.0, "double": 2.0})
     ),
+    "`resume` with a step that leaves variables of the model to others": resumed_in_part,
     "`resume` with a `point` of other shapes": taken_up(point={"x": np.ones(1)}),
     "`resume` with a state taken before the first draw": resumed(0),
     "`resume` with a state taken after the last draw": resumed(1),
@@ -1043,6 +1079,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         together(model=model_of(build)())
         for build in (
             lambda: pm.Deterministic("x_dim_0", pm.Normal("x", shape=2).sum()),
+            with_an_axis_without_a_name,
             lambda: (pm.Normal("x"), pm.Data("o", np.ones(2)), pm.Data("o_dim_0", np.ones(3))),
         )
     ),
@@ -1068,10 +1105,14 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         with_place(lambda folder: (folder / "notes").touch(), store="notes"),
         with_place(lambda folder: (folder / "notes").symlink_to("nowhere"), store="notes"),
     ),
-    "`sample(store=...)` and `idata_kwargs` for what needs all draws at once": tuple(
-        with_place(Path.exists, store="new", idata_kwargs={name: True})
-        for name in ("log_likelihood", "log_prior", "save_warmup")
+    "`sample(store=...)` and `idata_kwargs` for what is no part of a run": tuple(
+        with_place(Path.exists, store="new", idata_kwargs={name: value})
+        for name, value in (
+            *((name, True) for name in ("log_likelihood", "log_prior", "save_warmup")),
+            *((name, {}) for name in ("prior", "posterior_predictive", "predictions")),
+        )
     ),
+    "`sample` of a model with sparse `pm.Data`": together(model=model_of(with_sparse_data)()),
     "`sample(store=...)` of a model whose coordinates are of several types": with_place(
         Path.exists, store="new", model=model_of(of_several_types)()
     ),
@@ -1163,6 +1204,17 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "NaN or masked values in `pm.set_data`": (
         set_anew(np.array([np.nan, 1.0])),
         set_anew(np.ma.masked_array([1.0, 2.0], mask=[True, False])),
+    ),
+    "an index of what is not there, written into the model": made(
+        model_of(
+            lambda: pm.Normal(
+                "y", pm.Normal("x", shape=3)[np.array([1, 3, 2])], observed=np.ones(3)
+            )
+        )
+    ),
+    "an index of what is not there, in `pm.Data`": (
+        made(model_of(with_groups)),
+        with_another_group,
     ),
     "two variables whose unconstrained values have one name": made(model_of(of_one_name)),
     "NaN in `pm.Data`": made(model_of(lambda: pm.Data("d", np.array([1.0, np.nan])))),

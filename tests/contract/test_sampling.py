@@ -36,6 +36,7 @@ from pymc_deer.density import build_density
 from pymc_deer.examples import eight_schools
 from pymc_deer.graphs.each_row import at_each_row
 from pymc_deer.noise import Tape
+from pymc_deer.sampling.inference_data import inference_data
 from pymc_deer.sampling.memory_recorder import MemoryRecorder
 from pymc_deer.sampling.recorder import Piece, Values
 from pymc_deer.sampling.settings import Settings
@@ -553,6 +554,18 @@ def test_starts_are_named_with_or_without_the_models_prefix() -> None:
             together(model, initvals={name: np.ones(3)}, **frozen)
 
 
+def test_what_follows_from_a_start_is_jittered() -> None:
+    """The default of x is where mu starts."""
+    with pm.Model() as model:
+        pm.Normal("x", pm.Normal("mu"), shape=3)
+    frozen = {"step_size": 1e-12, "metric": np.ones(4), "steps_per_draw": 1, "tune": 0, "draws": 3}
+    posterior = together(model, initvals={"mu": 5.0}, **frozen)["posterior"]
+    assert_allclose(posterior["mu"][:, 0], 5.0, atol=1e-9)
+    x = posterior["x"].values[:, 0]
+    assert len(np.unique(x)) == x.size
+    assert np.abs(x - 5.0).max() < 1.0
+
+
 def test_a_start_that_is_the_default_is_kept_as_well() -> None:
     """Variables without a start are jittered, but not those that were given one of all."""
     with pm.Model() as model:
@@ -797,17 +810,38 @@ def test_an_axis_with_a_name_leaves_other_names_to_variables() -> None:
     with pm.Model(coords={"a": [1, 2]}) as model:
         x = pm.Normal("x", dims="a")
         pm.Deterministic("x_dim_0", x.sum())
-        pm.Deterministic("x_dim_1", x[0])
-    assert {"x", "x_dim_0", "x_dim_1"} <= set(together(model)["posterior"].data_vars)
+        pair = pm.Deterministic("pair", pt.stack([x, x], axis=1), dims=("a", None))
+        pm.Deterministic("pair_dim_1", pair.sum())
+    posterior = together(model)["posterior"]
+    assert posterior["pair"].dims[2:] == ("a", "pair_dim_0")
+    assert {"x", "x_dim_0", "pair_dim_1"} <= set(posterior.data_vars)
 
 
 def test_errors_that_no_term_is_to_blame_for_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: Any, **__: Any) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("pymc_deer.sampling.memory_recorder.inference_data", failing)
+    fail_to_convert(monkeypatch, MemoryError())
     with pytest.raises(MemoryError):
         together(SCHOOLS, draws=7, idata_kwargs={"log_prior": False})
+
+
+def test_draws_outlive_an_interrupt_of_their_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that comes while they are recorded; a second one loses them."""
+    fail_to_convert(monkeypatch, KeyboardInterrupt())
+    assert together(SCHOOLS, draws=7)["posterior"].sizes["draw"] == 7
+    fail_to_convert(monkeypatch, KeyboardInterrupt(), KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        together(SCHOOLS, draws=7)
+
+
+def fail_to_convert(monkeypatch: pytest.MonkeyPatch, *errors: BaseException) -> None:
+    """Raise these when the draws are made, one after the other."""
+    left = list(errors)
+
+    def failing(traces: Any, **options: Any) -> Any:
+        if len(traces[0]) > 2 and left:
+            raise left.pop()
+        return inference_data(traces, **options)
+
+    monkeypatch.setattr("pymc_deer.sampling.memory_recorder.inference_data", failing)
 
 
 @pytest.mark.parametrize("mode", [True, "combined", "split+stats"])

@@ -16,6 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import arviz_base
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -174,20 +175,27 @@ def dated() -> pm.Model:
 
 @pytest.mark.usefixtures("many_commits")
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "origin"),
     [
-        {},
-        {"discard_tuned_samples": True, "var_names": ["beta", "mean"], "chains": 1},
-        {
-            "tune": 0,
-            "idata_kwargs": {"dims": {"beta": ["letter"]}, "coords": {"letter": list("xyz")}},
-        },
+        ({}, 0),
+        ({"discard_tuned_samples": True, "var_names": ["beta", "mean"], "chains": 1}, 1),
+        (
+            {
+                "tune": 0,
+                "idata_kwargs": {"dims": {"beta": ["letter"]}, "coords": {"letter": list("xyz")}},
+            },
+            0,
+        ),
     ],
 )
 def test_a_store_holds_what_a_run_in_memory_returns(
-    changes: dict[str, Any], tmp_path: Path
+    changes: dict[str, Any], origin: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same groups, variables in the same order, dims, coords, values, attributes."""
+    """The same groups, variables in the same order, dims, coords, values, attributes.
+
+    Also where ArviZ is told to count from another number.
+    """
+    monkeypatch.setitem(arviz_base.rcParams, "data.index_origin", origin)
     model = dated()
     expected = pymc_deer.sample(model=model, **(OPTIONS | changes))
     found = pymc_deer.sample(model=model, store=tmp_path / "run", **(OPTIONS | changes))
