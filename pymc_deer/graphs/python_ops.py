@@ -7,7 +7,9 @@ from typing import Any
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import applys_between
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from pymc_deer.typing import Tensor
 
@@ -23,8 +25,15 @@ def calls_python(outputs: Sequence[Tensor]) -> bool:
         # Nothing runs on Numba, and a run on JAX need not import it.
         return False
     implementation = dispatch.numba_funcify.dispatch
-    nodes = applys_between([], outputs)
-    return any(implementation(type(op)) is implementation(object) for op in _ops(nodes))
+
+    def is_python(op: Any) -> bool:
+        found = implementation(type(op))
+        # One function is there for all operations on elements: it compiles those that say which
+        # of NumPy's or SciPy's functions they are.
+        unnamed = found is implementation(ScalarOp) and not hasattr(op, "nfunc_spec")
+        return unnamed or found is implementation(object)
+
+    return any(map(is_python, _ops(applys_between([], outputs))))
 
 
 def _ops(nodes: Iterable[Apply]) -> Iterator[Any]:
@@ -34,5 +43,8 @@ def _ops(nodes: Iterable[Apply]) -> Iterator[Any]:
         while isinstance(op, Blockwise):
             op = op.core_op
         yield op
+        if isinstance(op, Elemwise | CAReduce):
+            op = op.scalar_op
+            yield op
         if isinstance(op, HasInnerGraph):
             yield from _ops(op.fgraph.apply_nodes)

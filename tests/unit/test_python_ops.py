@@ -5,10 +5,12 @@ import sys
 import pymc as pm
 import pymc.dims as pmd
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.elemwise import Elemwise
 
 import pymc_deer.backends.numba  # noqa: F401
 from pymc_deer.density import build_density
@@ -28,6 +30,22 @@ def test_others_are_found() -> None:
     x = pt.vector("x")
     assert calls_python([Opaque()(x).sum()])
     assert calls_python([pt.exp(x), 2 * Opaque()(pt.exp(x))])
+
+
+class Double(ps.UnaryScalarOp):
+    """An operation on elements that is Python's."""
+
+    def impl(self, x: float) -> float:
+        return 2 * x
+
+
+def test_those_on_elements_are_found() -> None:
+    x, double = pt.vector("x"), Double(ps.same_out)
+    y = ps.float64("y")
+    both = ps.Composite([y], [ps.exp(double(y))])
+    assert calls_python([Elemwise(double)(x).sum()])
+    assert calls_python([Elemwise(both)(x)])
+    assert not calls_python([pt.psi(x) + pt.gammaln(x) + pt.erfcx(x) + pt.gammainc(x, x)])
 
 
 def test_others_are_found_inside() -> None:
