@@ -49,7 +49,7 @@ _STEPS, _SWEEPS = 64, 8
 
 def two_million() -> pm.Model:
     """That of ``two_million.py``, in its full size."""
-    model, _ = hierarchical_logistic(100_000, 1_000_000)
+    model, _ = hierarchical_logistic(100_000)
     return model
 
 

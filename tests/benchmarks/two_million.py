@@ -1,12 +1,14 @@
 """Two million parameters: ``uv run python -m tests.benchmarks.two_million``.
 
 A hierarchical logistic regression in float32 whose intercepts and slopes vary by group: K = 20
-covariates, G = 100,000 groups, N = 1,000,000 observations. Each backend's run is a process of its
+covariates, G = 100,000 groups, ten observations of each. Each backend's run is a process of its
 own, whose peak resident memory the system tells when it has ended. Of each draw only the
 hyperparameters are stored. A row tells when these converged, from the model on: R-hat below 1.01
 and 400 effective draws. With ``--minutes`` it ends after so many, with the draws that there are.
 The rows go to ``docs/benchmarks/two_million.json``, or another ``--name``. To convergence, on a
-GPU: ``--backends jax --kernel hmc --tune 400 --draws 600 --minutes 8 --name two_million_gpu``.
+GPU: ``--backends jax --kernel hmc --tune 400 --draws 600 --minutes 8 --name two_million_gpu``; what
+that takes, told from fewer groups: ``--groups 500 2000 8000 --backends numba --kernel hmc --tune
+400 --draws 600 --name fewer_groups``.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,17 +31,17 @@ import pymc_deer
 from tests.benchmarks.figures import Run, quality, scalars, seconds_to_converge
 from tests.benchmarks.measure import write
 
-K = 20
+K, PER_GROUP = 20, 10
 HYPERPARAMETERS = ["alpha", "beta", "sigma_alpha", "sigma_gamma"]
 
 
-def hierarchical_logistic(n_groups: int, n_observations: int) -> tuple[pm.Model, dict[str, Any]]:
+def hierarchical_logistic(n_groups: int) -> tuple[pm.Model, dict[str, Any]]:
     """The model, with data simulated from its prior, and the values they were simulated with.
 
     Non-centred intercepts and slopes of each group, in PyMC's precision.
     """
     rng = np.random.default_rng(20_251_121)
-    dtype = pytensor.config.floatX
+    dtype, n_observations = pytensor.config.floatX, PER_GROUP * n_groups
     truth = {
         "alpha": 0.5,
         "beta": rng.normal(0.0, 0.5, K),
@@ -68,7 +71,7 @@ def child(given: argparse.Namespace) -> None:
     """One run; prints what it took as JSON."""
     begun = time.perf_counter()
     with pytensor.config.change_flags(floatX="float32"):
-        model, truth = hierarchical_logistic(given.groups, given.observations)
+        model, truth = hierarchical_logistic(given.groups)
         data = time.perf_counter()
         with interrupted_after(given.minutes):
             idata = pymc_deer.sample(
@@ -108,6 +111,7 @@ def child(given: argparse.Namespace) -> None:
         "acceptance_rate": round(float(stats["acceptance_rate"].mean()), 2),
         "max_r_hat": round(r_hat, 3) if np.isfinite(r_hat) else None,
         "min_ess_bulk": round(ess) if np.isfinite(ess) else None,
+        "gradients_per_ess": round(gradients / ess) if np.isfinite(ess) else None,
         "window": attrs["deer_window"],
         "device": attrs["deer_device"],
         "mean_error": round(float(np.mean(np.concatenate([np.ravel(e) for e in errors]))), 3),
@@ -134,10 +138,9 @@ def interrupted_after(minutes: float | None) -> Iterator[None]:
 
 
 def rows(given: argparse.Namespace) -> Iterator[dict[str, object]]:
-    """Each backend's run, in a fresh process."""
+    """The run of each number of groups on each backend, in a fresh process."""
     asked = {name: getattr(given, name) for name in SHOWN}
-    for backend in given.backends:
-        asked["backend"] = backend
+    for asked["groups"], asked["backend"] in product(given.groups, given.backends):
         limit = {} if given.minutes is None else {"minutes": given.minutes}
         arguments = [f"--{name}={value}" for name, value in (asked | limit).items()]
         command = [sys.executable, "-m", __spec__.name, "--child", *arguments]
@@ -145,15 +148,14 @@ def rows(given: argparse.Namespace) -> Iterator[dict[str, object]]:
         yield {**asked, **json.loads(output.splitlines()[-1])}
 
 
-SHOWN = ("groups", "observations", "chains", "kernel", "tune", "draws")
+SHOWN = ("groups", "chains", "kernel", "tune", "draws")
 PHASES = ("compile", "warmup", "sampling")
 
 
 def main() -> None:
     """Run on every backend named, or be the process that is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--groups", type=int, default=100_000)
-    parser.add_argument("--observations", type=int, default=1_000_000)
+    parser.add_argument("--groups", type=int, nargs="+", default=[100_000])
     parser.add_argument("--chains", type=int, default=2)
     parser.add_argument("--kernel", default="mala")
     parser.add_argument("--tune", type=int, default=20)
@@ -165,6 +167,7 @@ def main() -> None:
     parser.add_argument("--child", action="store_true", help="used by the benchmark itself")
     arguments = parser.parse_args()
     if arguments.child:
+        [arguments.groups] = arguments.groups
         child(arguments)
     else:
         write(arguments.name, rows(arguments))

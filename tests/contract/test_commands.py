@@ -171,7 +171,8 @@ def new_environment(folder: Path) -> Path:
 
 def run(script: str, folder: Path, programs: Path) -> str:
     """What the script prints, with the programs of an environment before all others."""
-    ours = re.compile(r"PYTHONPATH|VIRTUAL_ENV|PYTEST_.*")
+    # Tests that it runs find what the worker that waits for them has compiled.
+    ours = re.compile(r"PYTHONPATH|VIRTUAL_ENV|PYTEST_(?!XDIST_WORKER$).*")
     variables = {k: v for k, v in os.environ.items() if not ours.fullmatch(k)}
     variables["PATH"] = f"{programs}{os.pathsep}{variables['PATH']}"
     # Of packages that pip installs, only what is imported.
