@@ -164,9 +164,9 @@ class Density:
 
 @dataclass
 class _Prepared:
-    """What `source` gives, in another order and, where it is an index, of an axis of such a length.
+    """Data in another order; where they are indices, refused unless they fit an axis of `length`.
 
-    That is the same array as long as it gives the same one.
+    The same array as long as the source gives the same one.
     """
 
     source: "SharedVariable | str"
@@ -178,7 +178,7 @@ class _Prepared:
         """What the source gives now, in order."""
         if self._last is None or self._last[0] is not given:
             if self.length is not None:
-                refuse_outside(given, self.length, str(self.source))
+                refuse_outside(given, self.length, getattr(self.source, "name", None))
             self._last = given, self.order(given)
         return self._last[1]
 

@@ -50,9 +50,9 @@ def find_starts(
 ) -> list[Start]:
     """Where each chain starts, in the density's dtype.
 
-    PyMC jitters the starting points of NUTS and of no other step method. Here variables that start
-    where the model says are moved by U(-1, 1), so that chains start apart, unless logp is finite
-    nowhere but there; those that ``initvals`` put elsewhere stay where they are.
+    PyMC jitters the starting points of NUTS and of no other step method. Here all variables but
+    those in `kept` are moved by U(-1, 1), so that chains start apart, unless logp is finite nowhere
+    but where the model puts them.
 
     Parameters
     ----------

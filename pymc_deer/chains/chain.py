@@ -271,7 +271,8 @@ class Chain:
             record.divergences = int(solved.columns["divergences"][n - 1])
         if n == self.record.stretch_draws:
             # None of them was in vain.
-            record.ahead = record.ahead and 2 * record.ahead
+            ahead = 2 * (record.ahead or self.draws_at_once)
+            record.ahead = ahead if ahead < 2 * self.draws_at_once else None
         else:
             streams, draw = self.record.streams, self.solver.draw_momenta
             n_used, size = n * solved.steps_per_draw, len(record.x)

@@ -5,14 +5,15 @@ draws would be of a posterior in which logp and gradient are not of one another.
 lies behind the array, or raises, by the kind of lookup. So data are looked at before.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from pytensor.compile.builders import infer_shape
+from pytensor.conditional.op import IfElse
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.traversal import applys_between
-from pytensor.scalar.basic import Cast
+from pytensor.graph.traversal import applys_between, walk
+from pytensor.scalar.basic import Cast, switch
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar, constant
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.subtensor import (
@@ -33,9 +34,10 @@ _LOOKUPS = (Subtensor, AdvancedSubtensor, IncSubtensor, AdvancedIncSubtensor)
 def lengths_looked_up(
     logp: Tensor, shapes: Mapping[Tensor, tuple[int, ...]], data: Mapping[Tensor, np.ndarray]
 ) -> dict[Tensor, int]:
-    """Of those of `data` that are indices, the length of the shortest axis that they index.
+    """The shortest axis that each index among `data` looks up.
 
-    Lengths that the graph does not know, and indices computed from data, are left out.
+    Left out are axes whose length the graph does not know, indices computed from data, lookups
+    within loops and other graphs of Ops, and single elements that one of two branches may not take.
 
     Parameters
     ----------
@@ -82,14 +84,16 @@ def refuse_outside(
     if outside.size:
         by = f"{name}: it looks up" if name else "The model looks up"
         of = f" of {array}" if array else ""
+        there_are = f": give indices from 0 to {length - 1}" if length else ", and there are none"
         raise ModelError(
             f"{by} element {outside[0]}{of}, along an axis of {length}. Elements are numbered from "
-            f"0: give indices from 0 to {length - 1}."
+            f"0{there_are}."
         )
 
 
 def _lookups(logp: Tensor) -> Iterator[tuple[Any, Any, int]]:
     """Each index, as it was given, with what it looks up or adds to, and along which axis."""
+    taken = {variable.owner for variable in walk([logp], _always_computed)}
     for node in applys_between([], [logp]):
         if not isinstance(node.op, _LOOKUPS):
             continue
@@ -104,18 +108,30 @@ def _lookups(logp: Tensor) -> Iterator[tuple[Any, Any, int]]:
             elif entry.type.dtype == "bool":
                 axis += entry.type.ndim
             else:
-                yield _source(entry), array, axis
+                source = _source(entry)
+                if node in taken or source.type.ndim or not isinstance(source, Constant):
+                    yield source, array, axis
                 axis += 1
 
 
+def _always_computed(variable: Variable) -> Sequence[Variable]:
+    """What it is computed from, whatever conditions are."""
+    if (node := variable.owner) is None:
+        return []
+    op = node.op
+    has_branches = isinstance(op, IfElse) or getattr(op, "scalar_op", None) == switch
+    return node.inputs[:1] if has_branches else node.inputs
+
+
 def _source(index: Variable) -> Variable:
-    """What has the same numbers, perhaps of another type or shape."""
+    """What has the same whole numbers, perhaps of another type or shape."""
     while (node := index.owner) is not None and _keeps_numbers(node):
         [index] = node.inputs
     return index
 
 
 def _keeps_numbers(node: Apply) -> bool:
-    if isinstance(node.op, Elemwise):
-        return isinstance(node.op.scalar_op, Cast)
+    if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Cast):
+        [before], [after] = node.inputs, node.outputs
+        return "int" in before.type.dtype and after.type.dtype in ("int32", "int64")
     return isinstance(node.op, DimShuffle | ScalarFromTensor | TensorFromScalar)

@@ -9,7 +9,7 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import applys_between
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.elemwise import Elemwise
 
 from pymc_deer.typing import Tensor
 
@@ -28,8 +28,8 @@ def calls_python(outputs: Sequence[Tensor]) -> bool:
 
     def is_python(op: Any) -> bool:
         found = implementation(type(op))
-        # One function is there for all operations on elements: it compiles those that say which
-        # of NumPy's or SciPy's functions they are.
+        # One function is there for all operations on elements: those that do not say which of
+        # NumPy's or SciPy's functions they are it leaves to Python.
         unnamed = found is implementation(ScalarOp) and not hasattr(op, "nfunc_spec")
         return unnamed or found is implementation(object)
 
@@ -43,7 +43,7 @@ def _ops(nodes: Iterable[Apply]) -> Iterator[Any]:
         while isinstance(op, Blockwise):
             op = op.core_op
         yield op
-        if isinstance(op, Elemwise | CAReduce):
+        if isinstance(op, Elemwise):
             op = op.scalar_op
             yield op
         if isinstance(op, HasInnerGraph):

@@ -231,6 +231,23 @@ def refuse_unknown_names(var_names: Sequence[str] | None, model: Model) -> None:
         )
 
 
+def refuse_sparse_data(model: Model) -> None:
+    """Refuse data that PyMC makes no InferenceData of, so that the draws would be lost.
+
+    Raises
+    ------
+    ModelError
+        Naming the first.
+    """
+    for variable in model.data_vars:
+        if is_sparse(variable):
+            raise ModelError(
+                f"sample: {variable.name} is sparse data in pm.Data, of which PyMC makes no "
+                "InferenceData. Write the matrix itself into the model, by "
+                "pytensor.sparse.as_sparse_variable(MATRIX)."
+            )
+
+
 def refuse_names(model: Model, var_names: Sequence[str] | None, store: Any) -> None:
     """Refuse names that draws, or the files of a store, cannot be kept by.
 
@@ -243,13 +260,6 @@ def refuse_names(model: Model, var_names: Sequence[str] | None, store: Any) -> N
     recorded = unobserved if var_names is None else [*_listed(var_names)]
     observed, given = ([v.name for v in of] for of in (model.observed_RVs, model.data_vars))
     data = [*observed, *given]
-    for variable in model.data_vars:
-        if is_sparse(variable):
-            raise ModelError(
-                f"sample: {variable.name} is sparse data in pm.Data, of which PyMC makes no "
-                "InferenceData. Write the matrix itself into the model, by "
-                "pytensor.sparse.as_sparse_variable(MATRIX)."
-            )
     for name in (*recorded, *data):
         if name in _DIMENSIONS:
             raise ModelError(

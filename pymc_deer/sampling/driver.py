@@ -31,6 +31,7 @@ from pymc_deer.sampling.arguments import (
     refuse_foreign,
     refuse_names,
     refuse_no_progressbar,
+    refuse_sparse_data,
     refuse_to_begin,
     refuse_unknown_names,
     refuse_unknown_terms,
@@ -288,6 +289,7 @@ def _begun(
     model = given_model(model, "sample")
     refuse_to_begin(model, initvals, settings.chains, store)
     refuse_unknown_names(settings.var_names, model)
+    refuse_sparse_data(model)
     refuse_names(model, settings.var_names, store)
     refuse_unknown_terms(idata_kwargs, settings.var_names, model)
     if store is not None:

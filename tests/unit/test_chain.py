@@ -183,11 +183,14 @@ def test_few_draws_are_solved_ahead_of_who_moves_the_chain(
         return chosen[-1]
 
     monkeypatch.setattr(Chain, "_choose_length", noted)
-    for i in range(20):
+    for i in range(67):
         if i in (10, 11):
             chain.move(np.zeros(solver.density.size))
         chain.next_draw(params, tuning=False, alone=True)
-    assert chosen == [min(200, chain.draws_at_once), 1, 1, 2, 4, 8]
+    most = chain.draws_at_once
+    assert 16 < most < 32
+    assert chosen == [most, 1, 1, 2, 4, 8, 16, most]
+    assert chain.record.ahead is None
 
 
 def test_draws_that_are_kept_leave_earlier_records_as_they_were(solver: Solver) -> None:

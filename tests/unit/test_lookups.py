@@ -7,20 +7,21 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor.conditional.op import ifelse
 
 from pymc_deer.density import build_density
 from pymc_deer.status import ModelError
 
 pytestmark = pytest.mark.usefixtures("pymc_in_python")
 
-MASK = np.array([True, False])
+MASK = np.arange(10).reshape(2, 5) % 4 == 1
 LOOKUPS: dict[str, tuple[int, Callable[[Any, Any], Any]]] = {
     "vector": (4, lambda alpha, i: alpha[i]),
     "another type": (4, lambda alpha, i: alpha[i.astype("int32")]),
     "another shape": (4, lambda alpha, i: alpha[i[:, None]][:, 0]),
     "second axis": (4, lambda alpha, i: pt.stack([alpha, alpha])[1, i]),
     "beside a slice": (4, lambda alpha, i: pt.stack([alpha, alpha])[:, i].sum(axis=0)),
-    "beside a mask": (4, lambda alpha, i: pt.stack([alpha, alpha])[:, i][MASK].sum(axis=0)),
+    "behind a mask": (4, lambda alpha, i: pt.stack([pt.stack([alpha] * 5)] * 2)[MASK, i]),
     "of a computed array": (5, lambda alpha, i: pt.concatenate([[0.0], 2.0 * alpha])[i]),
     "added to": (4, lambda alpha, i: pt.zeros(4)[i].inc(1.0)[:1] * alpha.sum()),
     "two of different lengths": (4, lambda alpha, i: alpha[i] + pt.concatenate([alpha, alpha])[i]),
@@ -65,6 +66,28 @@ def test_new_data_are_looked_at() -> None:
                 density.param_values({})
         pm.set_data({"i": np.array([3, -4, 3])})
         density.param_values({})
+
+
+LEGAL: dict[str, Callable[[Any], Any]] = {
+    "no index": lambda alpha: alpha[pt.as_tensor(np.zeros(0, int))],
+    "of no elements": lambda alpha: alpha[:0][pt.as_tensor(np.zeros(0, int))],
+    "0 or 1": lambda alpha: alpha[pt.as_tensor([0, 7, 3]).astype("bool").astype("int64")],
+    "modulo 256": lambda alpha: alpha[pt.as_tensor([256, 257]).astype("uint8")],
+    "the whole part": lambda alpha: alpha[pt.as_tensor([-4.5, 3.9]).astype("int64")],
+    "a mask": lambda alpha: alpha[np.array([True, False, False, True])],
+    "a slice": lambda alpha: alpha[2:9],
+    "in the branch not taken": lambda alpha: pt.switch(alpha.shape[0] > 4, alpha[4], alpha[0]),
+    "not taken if": lambda alpha: ifelse(alpha.shape[0] > 4, alpha[4], alpha[0]),
+    "put into a slice": lambda alpha: pt.zeros(6)[:4].set(alpha),
+}
+
+
+@pytest.mark.parametrize("lookup", LEGAL.values(), ids=LEGAL)
+def test_what_is_there_is_looked_up(lookup: Callable[[Any], Any]) -> None:
+    with pm.Model() as model:
+        pm.Potential("y", lookup(pm.Normal("alpha", shape=4)).sum())
+    density = build_density(model)
+    density.param_values({})
 
 
 def test_a_single_element_may_be_outside_too() -> None:

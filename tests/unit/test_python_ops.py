@@ -50,6 +50,8 @@ def test_those_on_elements_are_found() -> None:
     assert calls_python([Elemwise(double)(x).sum()])
     assert calls_python([Elemwise(both)(x)])
     assert not calls_python([pt.psi(x) + pt.gammaln(x) + pt.erfcx(x) + pt.gammainc(x, x)])
+    reduced = pt.prod(x) + pt.max(x) + pt.all(x > 0) + pt.logsumexp(x)
+    assert not calls_python([reduced, pt.grad(reduced, x)])
 
 
 def test_others_are_found_inside() -> None:
