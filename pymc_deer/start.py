@@ -132,7 +132,7 @@ def _describe(model: Model, point: Point) -> str:
     if outside:
         return (
             f"The chain cannot start: the starting value of {', '.join(outside)} lies outside of "
-            "what the variable can be. Give another one, pm.sample(initvals={...})."
+            "what the variable can be. Give another one, initvals={...}."
         )
     terms = term_logps(model, point)
     bad = [
@@ -144,6 +144,6 @@ def _describe(model: Model, point: Point) -> str:
     observed = [rv.name for rv in model.observed_RVs if not np.isfinite(terms.get(rv.name, 0.0))]
     data = f"the data of {', '.join(observed)} and " if observed else ""
     return (
-        f"The chain cannot start: {what}. Give finite starting values, "
-        f"pm.sample(initvals={{...}}), or look at {data}model.debug()."
+        f"The chain cannot start: {what}. Give finite starting values, initvals={{...}}, or look "
+        f"at {data}model.debug()."
     )

@@ -11,6 +11,7 @@ import numpy as np
 from pymc.model import Model
 from pymc.progress_bar.progress import ProgressBarOptions
 from pytensor.graph.basic import Variable
+from pytensor.tensor.basic import as_tensor_variable
 
 from pymc_deer.density import is_sparse
 from pymc_deer.options import HMCOptions, listed
@@ -147,8 +148,10 @@ def _refuse_start(name: str, start: Any, shape: tuple[int | None, ...]) -> None:
     if isinstance(start, str) and start in _STARTS:
         return
     try:
+        # PyMC makes a tensor of it, which it can of fewer things than NumPy of an array.
         numbers = np.asarray(start)
-    except ValueError:
+        as_tensor_variable(start)
+    except (NotImplementedError, TypeError, ValueError):
         numbers = np.array(None)
     if numbers.dtype.kind not in "biuf":
         expected = f"an array of numbers, or one of {_STARTS}"

@@ -34,7 +34,7 @@ from pymc.step_methods.compound import CompoundStep
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify
 from pytensor.sparse import structured_dot
-from xarray import DataTree
+from xarray import DataArray, DataTree
 
 import pymc_deer
 from pymc_deer import DeerHMC, examples, plots
@@ -915,7 +915,8 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         for value in (5, "xx", [], [{"x": 1.0}], [1, 2], iter([None, None]), np.array(2))
     ),
     "`initvals` that are no numbers": tuple(
-        together(initvals={"x": value}) for value in ("foo", ["a"], [[1, 2], [3]], 1j, {})
+        together(initvals={"x": value})
+        for value in ("foo", ["a"], [[1, 2], [3]], 1j, {}, DataArray(1.0))
     ),
     "`initvals` with a name that the model does not have": tuple(
         together(initvals=value, chains=2)

@@ -74,6 +74,8 @@ LEGAL: dict[str, Callable[[Any], Any]] = {
     "0 or 1": lambda alpha: alpha[pt.as_tensor([0, 7, 3]).astype("bool").astype("int64")],
     "modulo 256": lambda alpha: alpha[pt.as_tensor([256, 257]).astype("uint8")],
     "the whole part": lambda alpha: alpha[pt.as_tensor([-4.5, 3.9]).astype("int64")],
+    "computed": lambda alpha: alpha[pt.as_tensor([1, 4]) - 1] + alpha[pt.as_tensor([3, 6]) % 4],
+    "computed from two": lambda alpha: alpha[pt.as_tensor([0, 1]) * 2 + pt.as_tensor([1, 1])],
     "a mask": lambda alpha: alpha[np.array([True, False, False, True])],
     "a slice": lambda alpha: alpha[2:9],
     "in the branch not taken": lambda alpha: pt.switch(alpha.shape[0] > 4, alpha[4], alpha[0]),
