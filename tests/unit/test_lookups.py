@@ -55,8 +55,12 @@ def test_indices_outside_are_refused(
     density.param_values({})
 
 
-def test_new_data_are_looked_at() -> None:
-    _, lookup = LOOKUPS["two of different lengths"]
+@pytest.mark.parametrize("longer_first", [False, True])
+def test_new_data_are_looked_at(longer_first: bool) -> None:
+    def lookup(alpha: Any, i: Any) -> Any:
+        short, long = alpha[i], pt.concatenate([alpha, alpha])[i]
+        return long + short if longer_first else short + long
+
     model = looked_up(lambda: pm.Data("i", np.array([0, 1, 3])), lookup)
     density = build_density(model)
     with model:
