@@ -269,7 +269,6 @@ class DeerStep(BlockedStep):
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
         columns = [
-            TextColumn("{task.fields[divergences]}", table_column=Column("Divergences", ratio=1)),
             TextColumn("{task.fields[step_size]:0.3f}", table_column=Column("Step size", ratio=1)),
             TextColumn("{task.fields[acceptance]:0.2f}", table_column=Column("Accept", ratio=1)),
             TextColumn("{task.fields[window]}", table_column=Column("Window", ratio=1)),
@@ -278,14 +277,13 @@ class DeerStep(BlockedStep):
             ),
         ]
         # Marimo makes its column headings of these.
-        names = ("divergences", "step_size", "acceptance", "window", "sweeps_per_1000")
+        names = ("step_size", "acceptance", "window", "sweeps_per_1000")
         return columns, {name: [0] * n_chains for name in names}
 
     @staticmethod
     def _make_progressbar_update_functions() -> tuple[Callable[..., dict[str, Any]]]:
         def update_stats(stats: dict[str, Any]) -> dict[str, Any]:
             return {
-                "divergences": stats["divergences"],
                 "step_size": stats["step_size"],
                 "acceptance": stats["acceptance_rate"],
                 "window": stats["window"],

@@ -318,7 +318,7 @@ def test_progress_bar(
         )
     shown = capsys.readouterr().out
     assert ("Draw" in shown) == (bars > 0)
-    for column in ("Divergences", "Step size", "Accept", "Window", "Sweeps/1000"):
+    for column in ("Step size", "Accept", "Window", "Sweeps/1000"):
         assert (column in shown) == statistics
     assert shown.count("━━━ ") >= bars
     assert (f" {10 if bars == 1 else 5} " in shown) == (bars > 0)
