@@ -55,8 +55,10 @@ class MemoryRecorder(Recorder):
         super().__init__(values, keeps_warmup=not settings.discard_tuned_samples)
         self._settings, self._idata_kwargs = settings, idata_kwargs
         assert settings.tune is not None
-        # What is wrong with it would otherwise be found when the draws are made, and lose them.
-        template(values, settings, _without_terms(idata_kwargs))
+        layout, model = _without_terms(idata_kwargs), values.model
+        if layout or model.coords or model.data_vars:
+            # What is wrong with it would otherwise be found when the draws are made, and lose them.
+            template(values, settings, layout)
         self._traces = _traces(values, settings.tune + settings.draws)
 
     @property
