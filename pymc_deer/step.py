@@ -303,10 +303,12 @@ class DeerStep(BlockedStep):
 
         They are elsewhere than the model's initial point, which data set since may have moved.
         """
-        names, known = self.density.layout.names, self.density.initial_point
-        if not all(np.array_equal(point[name], known[name]) for name in names):
-            known = self.model.initial_point()
-        return {name for name in names if not np.array_equal(point[name], known[name])}
+
+        def elsewhere(than: Mapping[str, np.ndarray]) -> set[str]:
+            names = self.density.layout.names
+            return {name for name in names if not np.array_equal(point[name], than[name])}
+
+        return elsewhere(self.density.initial_point) and elsewhere(self.model.initial_point())
 
     def _is_where_it_was(self, point: Mapping[str, np.ndarray], position: np.ndarray) -> bool:
         """Whether nothing has moved this step's variables since it gave them out."""

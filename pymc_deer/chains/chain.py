@@ -269,15 +269,14 @@ class Chain:
         record.streams, record.warmup = solved.streams, record.warmup.copy()
         if kept:
             record.divergences = int(solved.columns["divergences"][n - 1])
-        if n == self.record.stretch_draws:
-            # None of them was in vain.
-            ahead = 2 * (record.ahead or self.draws_at_once)
-            record.ahead = ahead if ahead < 2 * self.draws_at_once else None
-        else:
+        if n < self.record.stretch_draws:
             streams, draw = self.record.streams, self.solver.draw_momenta
             n_used, size = n * solved.steps_per_draw, len(record.x)
             # Probes only shape guesses: those of what is dropped may come again.
             _, record.streams = streams.ahead(n_used, size, solved.tuning, draw)
+        elif record.ahead is not None:
+            # None of them was in vain.
+            record.ahead = 2 * record.ahead if record.ahead < self.draws_at_once else None
         if record.n_tune_left:
             record.n_tune_left = max(0, record.n_tune_left - n)
         else:

@@ -61,11 +61,10 @@ def lengths_looked_up(
     for (index, array, _), length in zip(lookups, canonical(lengths, clone=True), strict=True):
         if not isinstance(length, Constant):
             continue
-        n = int(length.data)
-        if isinstance(index, Constant):
-            refuse_outside(np.asarray(index.data), n, index.name, array.name)
-        else:
-            refuse_outside(data[index], n, index.name, array.name)
+        n, is_written = int(length.data), isinstance(index, Constant)
+        values = np.asarray(index.data) if is_written else data[index]
+        refuse_outside(values, n, index.name, array.name)
+        if not is_written:
             found[index] = min(n, found.get(index, n))
     return found
 

@@ -216,19 +216,18 @@ class StretchProgress(MCMCProgressBarManager):
         n_tune, n_draws = record.n_tune_left, record.n_draws_left
         return cls(run.step, chains, n_draws, n_tune, progressbar, theme)
 
-    def show(self, stretches: Sequence[SolvedStretch], *, tuning: bool) -> None:
+    def show(self, stretches: Sequence[SolvedStretch]) -> None:
         """Advance the bar of each chain, or that of all."""
         if not self._show_progress:
             return
         n_draws = len(stretches[0])
         of_each = self.completed_draws // self.chains + n_draws
         combined = self.combined_progress
-        for chain, stretch in enumerate(stretches):
+        last = [{name: v[-1] for name, v in s.statistics.items()} for s in stretches]
+        of_all = {"divergences": sum(each["divergences"] for each in last)} if combined else {}
+        for chain, of_chain in enumerate(last):
             self.completed_draws += n_draws
-            last = {name: column[-1] for name, column in stretch.statistics.items()}
-            if combined:
-                last["divergences"] = sum(s.statistics["divergences"][-1] for s in stretches)
-            failing, stats = self._extract_stats([last])
+            failing, stats = self._extract_stats([of_chain | of_all])
             task, done = (0, self.completed_draws) if combined else (chain, of_each)
             stats["draw"] = done - self._tune_total if done > self._tune_total else done
             self._backend.update(
@@ -274,7 +273,7 @@ def _make_stretch(run: Run, progress: StretchProgress) -> None:
         stretches = ensemble.next_stretch(run.params)
     with run.phases.of("recording"):
         run.recorder.record(stretches, ensemble.records, tuning=tuning)
-    progress.show(stretches, tuning=tuning)
+    progress.show(stretches)
 
 
 def _begun(
