@@ -70,8 +70,8 @@ def test_a_divergence_has_a_place(backend: str, window: int, sampler: type[DeerS
     points, stats = run(step)
     assert sum(s["diverging"] for s in stats) >= 5
     assert len({float(p["v"]) for p in points}) > 20, "the chain must move"
-    # The chain starts where the model does, jittered: the first draw's start is not ours to see.
     assert [s["divergences"] for s in stats] == np.cumsum([s["diverging"] for s in stats]).tolist()
+    # The chain starts where the model does, jittered: the first draw's start is not ours to see.
     for before, found in zip(points[1:], stats[1:], strict=False):
         warning = found["warning"]
         assert (warning is not None) == found["diverging"]

@@ -810,11 +810,12 @@ def test_an_axis_with_a_name_leaves_other_names_to_variables() -> None:
     with pm.Model(coords={"a": [1, 2]}) as model:
         x = pm.Normal("x", dims="a")
         pm.Deterministic("x_dim_0", x.sum())
+        pm.Deterministic("x_dim_1", x[0])
         pair = pm.Deterministic("pair", pt.stack([x, x], axis=1), dims=("a", None))
         pm.Deterministic("pair_dim_1", pair.sum())
     posterior = together(model)["posterior"]
     assert posterior["pair"].dims[2:] == ("a", "pair_dim_0")
-    assert {"x", "x_dim_0", "pair_dim_1"} <= set(posterior.data_vars)
+    assert {"x", "x_dim_0", "x_dim_1", "pair_dim_1"} <= set(posterior.data_vars)
 
 
 def test_errors_that_no_term_is_to_blame_for_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
