@@ -19,7 +19,8 @@ class WindowPlan:
         W, transitions solved at once; 1 runs the chain step by step.
     max_sweeps
         Sweeps allowed for every W transitions before the rest is run step by step; None for
-        W / 2 + 8: below two transitions a sweep, sweeps no longer pay on any device.
+        W / 2 + 8, and for W <= 32 at most 3/4 W: with few more transitions than sweeps, these no
+        longer pay on any device.
     tol
         Bound on the summed residuals of the states from which the next one is committed, in
         whitened units.
@@ -34,8 +35,14 @@ class WindowPlan:
 
     def sweep_budget(self, n: int) -> int:
         """Most sweeps for n transitions."""
-        per_window = self.window // 2 + 8 if self.max_sweeps is None else self.max_sweeps
-        return -(-n // self.window) * per_window
+        return -(-n // self.window) * self._most_sweeps
+
+    @property
+    def _most_sweeps(self) -> int:
+        """Of a window."""
+        if self.max_sweeps is not None:
+            return self.max_sweeps
+        return min(self.window // 2 + 8, max(LEAST_SWEEPS, 3 * self.window // 4))
 
     def narrowed(self, times: int) -> "WindowPlan":
         """The plan with a quarter of the window, so many times over; below 8 it is sequential.
@@ -44,7 +51,6 @@ class WindowPlan:
         fewer than a window may need.
         """
         window = self.window >> (2 * times)
-        most = self.max_sweeps
-        if most is not None:
-            most = min(most, max(LEAST_SWEEPS, -(-most * window // self.window)))
+        most = self._most_sweeps
+        most = min(most, max(LEAST_SWEEPS, -(-most * window // self.window)))
         return replace(self, window=window if window >= _NARROWEST else 1, max_sweeps=most)

@@ -44,7 +44,7 @@ def test_windows_are_as_wide_for_many_chains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_sweeps", "narrowed"), [(None, [None, None]), (16, [6, 6]), (96, [24, 6]), (4, [4, 4])]
+    ("max_sweeps", "narrowed"), [(None, [34, 9]), (16, [6, 6]), (96, [24, 6]), (4, [4, 4])]
 )
 def test_a_sweep_of_narrower_windows_has_to_pay_as_well(
     max_sweeps: int | None, narrowed: list[int | None]
@@ -53,6 +53,12 @@ def test_a_sweep_of_narrower_windows_has_to_pay_as_well(
     plan = WindowPlan(256, max_sweeps, 1e-6, 1024)
     assert [plan.narrowed(times).max_sweeps for times in (1, 2)] == narrowed
     assert [plan.narrowed(times).window for times in (1, 2, 3)] == [64, 16, 1]
+
+
+@pytest.mark.parametrize("window", [8, 12, 16, 24, 32, 64, 256])
+def test_windows_of_any_width_run_out_of_sweeps_before_each_commits_one(window: int) -> None:
+    """One transition is sure of each: they would never be narrowed, however little they pay."""
+    assert WindowPlan(window, None, 1e-6, 1024).sweep_budget(window) < window
 
 
 @pytest.mark.parametrize(
