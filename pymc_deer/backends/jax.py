@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from pymc_deer.backends.aligned import empty_tape, fill_tape
 from pymc_deer.backends.default_device import default_device
@@ -36,6 +37,9 @@ _MOST_IN_TURN, _MOST_READ_IN_TURN = 2**21, 2**18
 """Numbers that one call holds of all chains that it runs in turn, 16 MB, and that a gradient of
 each reads. Where there are more, a call by itself costs little beside what it does.
 """
+
+_NO_MESH = Mesh(np.empty((), dtype=object), ())
+"""JAX's own way to say so; `jax.set_mesh` takes no None before JAX 0.10."""
 
 _VECTORS, _NUMBERS = 3, 6
 """Arrays of length D, and numbers, of a transition's noise and results."""
@@ -69,6 +73,7 @@ class JaxSolver(JaxPrograms):
         its device makes room. Of what is compiled they share the graph of a single step, which
         differs between CPUs and GPUs.
         """
+        self.spare_nothing()
         self._passed_on.clear()
         kept = {"step"} if placement.on_cpu == self.placement.on_cpu else set()
         kind = Unhurried if placement.spans_processes else Pace
@@ -115,7 +120,7 @@ class JaxSolver(JaxPrograms):
     ) -> None:
         batch, begins = as_many(jobs, self.n_together), as_many(firsts, self.n_together)
         own = zip(batch, begins, strict=True)
-        noises = [job.noise.after(first) if first else job.noise for job, first in own]
+        noises = [job.noise.part(slice(first, None)) if first else job.noise for job, first in own]
         # The first row is for where the chains start.
         n, rows = max(len(noise.log_u) for noise in noises), 1 + self.plan.capacity
         places = max(len(batch), self._places)
@@ -258,14 +263,18 @@ class JaxSolver(JaxPrograms):
         return run
 
     def bytes_per_state(self) -> int:
-        """The arrays of length D, the results of two pieces, and the density's largest ones."""
+        """The arrays of length D, the results of two pieces, and the density's largest ones: of
+        these alone each device has a part where several evaluate a window.
+        """
         with self._session():
             largest = self._bytes_of_largest()
         second = _RESULTS * self._bytes_of_vector if self.overlaps else 0
+        if not self.placement.on_cpu:
+            largest = -(-largest // self.placement.n_evaluating)
         return super().bytes_per_state() + second + 4 * largest
 
     def free_memory(self) -> float:
-        """Of all devices that share the states, together; those on a CPU have the host's."""
+        """Of all devices that share the chains, together; those on a CPU have the host's."""
         device = self.placement.device
         if device.platform != "gpu":
             return super().free_memory()
@@ -283,7 +292,8 @@ class JaxSolver(JaxPrograms):
         # The user's settings come back afterwards.
         # The device is named in every thread: programs are compiled anew where it is not.
         # What forbids transfers, NaN and mixed types is for their own code: all are meant here.
-        # Keys give other momenta without the last of these.
+        # Keys give other momenta without `threefry_partitionable`. The user's own mesh is not
+        # where arrays of a run lie.
         with (
             jax.default_device(self._device or default_device()),
             jax.enable_x64(True),
@@ -294,6 +304,7 @@ class JaxSolver(JaxPrograms):
             jax.numpy_dtype_promotion("standard"),
             jax.numpy_rank_promotion("allow"),
             jax.threefry_partitionable(True),
+            jax.set_mesh(_NO_MESH),
         ):
             yield
 
@@ -319,9 +330,6 @@ class JaxSolver(JaxPrograms):
             self._passed(i, array, of_metric if i < n_metric else of_data)
             for i, array in enumerate(arrays)
         ]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_programs": {}, "_spares": Spares()}
 
 
 def _numbers(jobs: Sequence[Job]) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """What ``devices=`` of `pymc_deer.sample` means: which devices share chains, windows and data."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd, prod
@@ -24,15 +25,12 @@ class AskedDevices:
 
     Attributes
     ----------
-    given
-        The argument.
     devices
         The devices, in an array with an axis for each of `axes`.
     axes
         What each axis divides; None for one axis whose devices are still to be shared out.
     """
 
-    given: Any
     devices: np.ndarray
     axes: tuple[str, ...] | None
 
@@ -45,10 +43,18 @@ class AskedDevices:
         OptionError
             If it is not of a kind that is accepted, or names what is not there.
         """
-        asked = cls._of_mesh(given) if isinstance(given, Mesh) else cls(given, _listed(given), None)
+        asked = cls._of_mesh(given) if isinstance(given, Mesh) else cls(_listed(given), None)
         indices = {device.process_index for device in asked.devices.flat}
         if len(indices) == 1 and jax.process_index() in indices:
             return asked
+        seen = Counter(device.process_index for device in jax.devices())
+        if len(set(seen.values())) > 1:
+            raise OptionError(
+                "sample(devices=...): the processes have different numbers of devices, "
+                f"{', '.join(map(str, seen.values()))}. Have each see as many, GPUs by "
+                "CUDA_VISIBLE_DEVICES; or give jax.local_devices(), with which each samples by "
+                "itself."
+            )
         if n_processes(asked.devices) < n_processes(jax.devices()):
             raise OptionError(
                 "sample(devices=...): some of the processes have no device among these. Give "
@@ -65,7 +71,7 @@ class AskedDevices:
                 f"sample(devices=Mesh(...)): {', '.join(unknown)} is no axis of a run. Name the "
                 "mesh's axes 'chain', 'window' or 'data', after what its devices are to share."
             )
-        return cls(mesh, mesh.devices, axes)
+        return cls(mesh.devices, axes)
 
     @property
     def spans_processes(self) -> bool:

@@ -39,7 +39,9 @@ class OneDevice:
 
     is_many = False
     n_sharing = 1
-    """Devices that have a part each of the states of all chains' windows."""
+    """Devices that have a part each of the chains."""
+    n_evaluating = 1
+    """Devices that evaluate a part each of a chain's window."""
 
     @property
     def device(self) -> Any:
@@ -123,7 +125,11 @@ class ManyDevices(OneDevice):
 
     @property
     def n_sharing(self) -> int:
-        return self.mesh.shape[CHAIN] * self.mesh.shape[WINDOW]
+        return self.mesh.shape[CHAIN]
+
+    @property
+    def n_evaluating(self) -> int:
+        return self.mesh.shape[WINDOW]
 
     @property
     def device(self) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pymc_deer.backends import asked_devices
 from pymc_deer.backends.base import Solver
-from pymc_deer.chains.plan import affordable_window
+from pymc_deer.chains.plan import affordable_window, window_plan
 from pymc_deer.chains.prepare import are_sweeps_open
 from pymc_deer.options import is_integer
 from pymc_deer.sampling.settings import Settings
@@ -14,6 +14,7 @@ from pymc_deer.status import OptionError, invalid_option
 
 if TYPE_CHECKING:
     # JAX is imported where devices are asked for.
+    from pymc_deer.backends.jax import JaxSolver
     from pymc_deer.backends.mesh import AskedDevices
 
 
@@ -64,8 +65,15 @@ class Hardware:
             at_once = solver.on_cores(self.cores).chains_at_once(n_chains)
         else:
             # What it takes there is another program's: kernels of ours are for one device.
-            solver, at_once = self.devices.solver(solver, n_chains), n_chains
+            solver, at_once = self._placed(self.devices, solver, n_chains), n_chains
         return affordable_window(solver, solver.plan.window, at_once), at_once
+
+    def _placed(self, devices: "AskedDevices", solver: Solver, n_chains: int) -> "JaxSolver":
+        """The solver on the devices, with calls as they suit the chains that each of them has."""
+        placed, plan = devices.solver(solver, n_chains), solver.plan
+        on_each = devices.chains_on_each(n_chains)
+        suited = window_plan(plan.window, plan.max_sweeps, plan.tol, solver.density, on_each)
+        return placed.with_plan(suited)
 
     def chains_on_each(self, n_chains: int) -> int:
         """Of so many chains, those on one device."""
@@ -111,7 +119,7 @@ class Hardware:
         """The solver on what there is, for the chains of these settings."""
         if self.devices is None:
             return solver.on_cores(self.cores)
-        placed = self.devices.solver(solver, settings.chains)
+        placed = self._placed(self.devices, solver, settings.chains)
         plan = placed.plan
         numbers = settings.draws, settings.tune, plan.window, plan.sweep_budget(plan.window)
         placed.placement.refuse_differences([*numbers, plan.tol, *params])

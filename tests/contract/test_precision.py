@@ -84,11 +84,24 @@ def test_settings_for_the_users_own_jax_code_are_not_for_this(window: int) -> No
         jax.numpy_rank_promotion("raise"),
         jax.debug_nans(True),
         jax.debug_infs(True),
+        jax.set_mesh(jax.make_mesh((1,), ("own",))),
     ):
         with model:
             step = DeerMALA(backend="jax", window=window, jacobian="secant", curvature=1.0)
         found = sample(step)["posterior"]["x"].to_numpy()
+        assert dict(jax.sharding.get_mesh().shape) == {"own": 1}
     np.testing.assert_array_equal(sample(step)["posterior"]["x"], found)
+
+
+def test_a_mesh_of_the_users_is_not_that_of_a_run() -> None:
+    with pm.Model() as model:
+        pm.Normal("x", shape=2)
+    options: dict[str, Any] = {"backend": "jax", "window": 1, "random_seed": 1, "devices": 1}
+    options |= {"compute_convergence_checks": False, "quiet": True, "chains": 2}
+    expected = pymc_deer.sample(20, model=model, tune=20, **options)
+    with jax.set_mesh(jax.make_mesh((1,), ("chain",))):
+        found = pymc_deer.sample(20, model=model, tune=20, **options)
+    np.testing.assert_array_equal(found["posterior"]["x"], expected["posterior"]["x"])
 
 
 def test_what_is_summed_up_in_float64_is_no_mistake_of_the_users() -> None:

@@ -160,7 +160,7 @@ def test_one_of_several_processes_speaks(
     monkeypatch.setattr("jax.process_index", lambda: index)
     monkeypatch.setattr(
         "pymc_deer.backends.mesh.AskedDevices.of",
-        classmethod(lambda cls, given: cls(given, np.array(jax.devices()[:1]), None)),
+        classmethod(lambda cls, given: cls(np.array(jax.devices()[:1]), None)),
     )
     run(progressbar=True)
     assert ("Step size" in capsys.readouterr().out) == (index == 0)

@@ -13,10 +13,13 @@ from pymc_deer.backends import make_solver
 from pymc_deer.backends.jax import JaxSolver
 from pymc_deer.backends.placement import AXES, ManyDevices
 from pymc_deer.backends.window_plan import WindowPlan
+from pymc_deer.chains.plan import SHORTEST_CALL, in_windows
 from pymc_deer.density import Density, build_density
 from pymc_deer.examples import correlated_logistic
+from pymc_deer.metric import identity_metric
 from pymc_deer.options import BackendName
 from pymc_deer.sampling.hardware import Hardware
+from pymc_deer.sampling.settings import Settings
 from pymc_deer.sweep import SweepSpec
 
 
@@ -83,11 +86,16 @@ def several_gpus(n_chains: int, n_windows: int, n_data: int, platform: str = "gp
 
 
 def test_memory_of_gpus_that_share_states() -> None:
-    """Those that share the data have all states each."""
+    """Those that share windows or data have all states each: of windows they share what is on the
+    way from states to gradients.
+    """
     solver, _ = solver_of("jax", 100)
     assert isinstance(solver, JaxSolver)
-    assert solver.on_devices(several_gpus(2, 3, 4)).free_memory() == 2 * 3 * 7
+    assert solver.on_devices(several_gpus(2, 3, 4)).free_memory() == 2 * 7
     assert solver.on_devices(several_gpus(1, 1, 4)).free_memory() == 7
+    alone, three = (solver.on_devices(several_gpus(1, n, 1)).bytes_per_state() for n in (1, 3))
+    largest = solver._bytes_of_largest()
+    assert alone - three == 4 * (largest - -(-largest // 3)) > 0
 
 
 def test_gpus_run_no_step_that_was_compiled_for_a_cpu() -> None:
@@ -107,12 +115,43 @@ def test_windows_on_several_devices_have_the_room_that_those_have(
     """By the solver that will run there, which has no kernels of ours."""
     solver, _ = solver_of("jax", 100)
     assert isinstance(solver, JaxSolver)
-    placed = solver.with_plan(replace(solver.plan, window=64)).on_devices(several_gpus(4, 1, 1))
+    solver = solver.with_plan(replace(solver.plan, window=64))
+    placed = solver.on_devices(several_gpus(4, 1, 1))
     monkeypatch.setattr(JaxSolver, "bytes_per_state", lambda self: 0.4 * 7 / 128)
-    devices: Any = SimpleNamespace(solver=lambda solver, n_chains: placed)
+    devices: Any = SimpleNamespace(
+        solver=lambda solver, n_chains: placed, chains_on_each=lambda n: n // 4
+    )
     # Two on each, and windows of 64 have just room.
     assert Hardware(devices=devices).affordable_window(solver, 8) == (64, 8)
     assert Hardware(devices=devices).affordable_window(solver, 12) == (16, 12)
+
+
+def test_calls_suit_the_chains_that_each_device_has() -> None:
+    """On CPUs too, where one device has no batch of all of them."""
+    solver, _ = solver_of("jax", 100, n_features=50)
+    assert isinstance(solver, JaxSolver)
+    solver = in_windows(solver, 1, None)
+    settings = Settings(draws=5, tune=5, chains=1024)
+    devices: Any = SimpleNamespace(
+        solver=lambda solver, n_chains: solver.on_devices(several_gpus(8, 1, 1)).for_chains(
+            n_chains
+        ),
+        chains_on_each=lambda n: n // 8,
+    )
+    placed = Hardware(devices=devices).solver(solver, settings, [])
+    assert solver.plan.capacity > 1000
+    assert placed.plan.capacity == SHORTEST_CALL
+
+
+def test_what_one_device_kept_makes_room_for_several() -> None:
+    solver, params = solver_of("jax", 100)
+    assert isinstance(solver, JaxSolver)
+    solver.evaluate(
+        np.zeros(solver.density.size), identity_metric("diag", solver.density.size), params
+    )
+    assert solver._spares._kept
+    solver.on_devices(several_gpus(2, 1, 1))
+    assert not solver._spares._kept
 
 
 def test_probes_take_memory() -> None:

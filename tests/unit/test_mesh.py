@@ -64,12 +64,12 @@ def test_what_is_accepted(given_devices) -> None:
     ],
 )
 def test_chains_on_each_device(shape, axes, n_chains, on_each) -> None:
-    asked = AskedDevices(None, np.empty(shape, dtype=object), axes)
+    asked = AskedDevices(np.empty(shape, dtype=object), axes)
     assert asked.chains_on_each(n_chains) == on_each
 
 
 def test_as_many_devices_as_can_share_are_named() -> None:
-    asked = AskedDevices(None, np.empty(5, dtype=object), None)
+    asked = AskedDevices(np.empty(5, dtype=object), None)
     with pytest.raises(OptionError, match="Write devices=4, or"):
         asked._mesh({"chain": 4, "window": 1, "data": 96})
 
