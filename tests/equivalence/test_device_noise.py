@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import scipy.stats
 from numpy.testing import assert_allclose
 
 from pymc_deer.backends import make_solver
@@ -69,4 +70,8 @@ def test_momenta_are_standard_normal_whichever_bits_of_the_keys_differ() -> None
         assert len(np.unique(xi)) == xi.size
         assert_allclose(xi.mean(axis=0), 0.0, atol=5 / np.sqrt(4000))
         assert_allclose(xi.std(axis=0), 1.0, atol=5 / np.sqrt(8000))
+        # Of all of them, to 2%, tails included.
+        assert_allclose(xi.std(), 1.0, atol=5 / np.sqrt(2 * xi.size))
+        assert scipy.stats.kstest(xi.ravel(), "norm").pvalue > 1e-3
+        assert np.abs(xi).max() > 3.9
         assert np.abs(np.corrcoef(xi[1:].ravel(), xi[:-1].ravel())[0, 1]) < 5 / np.sqrt(xi.size)

@@ -2,8 +2,12 @@
 how to run many more.
 """
 
+from typing import Any
+
 import pytest
 
+from pymc_deer.density import Density
+from pymc_deer.graphs.gradient_first import GradientFirst
 from tests.random_models.check import check
 from tests.random_models.models import EFFECTS, LIKELIHOODS, random_model
 from tests.support import quick_xla
@@ -31,3 +35,21 @@ def test_every_part_is_drawn() -> None:
 def test_a_window_that_trusts_its_guess_is_caught() -> None:
     with quick_xla():
         assert not check(FEW[0], "jax", window_tol=0.1).passed
+
+
+def test_a_batch_of_another_density_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not taken for rounding, however alike its windows are to each other."""
+    batch: Any = Density.batch
+
+    def tempered(density: Density) -> GradientFirst:
+        found = batch.fget(density)
+
+        def gradient(x: Any) -> list[Any]:
+            dlogp, *parts = found.gradient(x)
+            return [1.001 * dlogp, *parts]
+
+        return GradientFirst.of_parts(gradient, found.logp)
+
+    monkeypatch.setattr(Density, "batch", property(tempered))
+    with quick_xla(), pytest.raises(AssertionError, match=r"^DeerHMC, effect_0=crossed"):
+        check(FEW[1], "jax")

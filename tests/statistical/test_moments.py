@@ -8,6 +8,7 @@ import logging
 from collections.abc import Container, Iterable
 from typing import Any
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -21,6 +22,7 @@ from pymc_deer.warmup import dual_averaging
 from pymc_deer.warmup.adaptation import Warmup
 from tests.random_models.check import quick_compilation
 from tests.statistical.checks import (
+    MAX_DEVIATION,
     WARNINGS,
     check_converged,
     check_moments,
@@ -123,6 +125,53 @@ def test_posterior_of_chains_together_agrees_with_nuts(kernel: str, name: str) -
         model=model, kernel=kernel, backend=BACKENDS[-1], random_seed=SEED, progressbar=False
     )
     check_run(summarise(idata, model), load_reference(name))
+
+
+NORMAL = np.array([[4.0, 1.9], [1.9, 1.0]])
+
+
+def check_spread(noise: str, kernel: str) -> None:
+    """Means, deviations and tails of a correlated normal: deviations to 2%."""
+    with pm.Model() as model:
+        pm.MvNormal("x", [3.0, -1.0], cov=NORMAL)
+    idata = pymc_deer.sample(
+        **{"draws": 20_000, "tune": 500, "model": model, "kernel": kernel, "noise": noise},
+        **{"backend": "jax", "window": 1, "random_seed": SEED, "quiet": True},
+    )
+    x = idata["posterior"]["x"]
+    deviation = np.sqrt(np.diag(NORMAL))
+    z = (x - np.array([3.0, -1.0])) / deviation
+    # What is averaged, its mean, its deviation, and the standard error that is small enough.
+    for found, mean, spread, most in (
+        (z, 0.0, 1.0, 0.01),
+        (z**2, 1.0, np.sqrt(2.0), 0.01),
+        (1.0 * (np.abs(z) > 2.0), 0.0455, np.sqrt(0.0455 * 0.9545), 0.0025),
+    ):
+        ess = az.ess(found.to_dataset(name="x"), method="mean")["x"].to_numpy().min()
+        error = spread / np.sqrt(ess)
+        assert error < most, "too few draws to tell"
+        difference = np.abs(found.mean(("chain", "draw")).to_numpy() - mean).max()
+        assert difference < MAX_DEVIATION * error, "another distribution"
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="Numba has no device but the host")
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("noise", ["host", "device"])
+def test_a_normal_is_as_wide_as_it_is(noise: str, kernel: str) -> None:
+    check_spread(noise, kernel)
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="Numba has no device but the host")
+def test_momenta_that_are_too_small_by_little_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pymc_deer.backends import jax_programs
+
+    def smaller(keys: Any, size: int, dtype: str) -> Any:
+        return 0.97 * momenta(keys, size, dtype)
+
+    momenta = jax_programs.momenta_of_keys
+    monkeypatch.setattr(jax_programs, "momenta_of_keys", smaller)
+    with pytest.raises(AssertionError, match="another distribution"):
+        check_spread("device", "hmc")
 
 
 def run_together(model: pm.Model) -> pd.DataFrame:
