@@ -162,14 +162,13 @@ class DrawStore:
         self.settle()
         with _writing_all_chunks():
             root = _open(path, "r+")
+            growing = {group: _growing(self._entries, group) for group in sizes}
             self._arrays = {
-                group: {
-                    name: root[f"{group}/{name}"]
-                    for _, name, _ in (key.split("/") for key in _growing(self._entries, group))
-                    if name != "draw"
-                }
-                for group in sizes
+                group: {key.split("/")[1]: root[os.path.dirname(key)] for key in keys}
+                for group, keys in growing.items()
             }
+            for group, size in sizes.items():
+                _number(self._arrays[group].pop("draw"), committed[group], size)
         _set_lengths(self._entries, committed)
         self.settle()
         self._run = StoredRun.at(path)
@@ -344,10 +343,15 @@ def _create_array(
     array.attrs.update({**_json(variable.attrs), _DIMS: [str(dim) for dim in variable.dims]})
     if "draw" not in variable.dims:
         array[...] = variable.values
-    elif variable.dims == ("draw",):
-        for first in range(0, n_draws, rows_per_chunk):
-            rows = np.arange(first, min(first + rows_per_chunk, n_draws))
-            array[first : first + len(rows)] = variable.values[0] + rows
+    elif variable.dims == ("draw",) and n_draws:
+        array[0] = variable.values[0]
+
+
+def _number(draws: Any, first: int, size: int) -> None:
+    """Give draws from `first` on the numbers that follow on that of the first of all."""
+    for begin in range(first, size, _ROWS_OF_COORDINATE):
+        rows = np.arange(begin, min(begin + _ROWS_OF_COORDINATE, size))
+        draws[begin : begin + len(rows)] = draws[0] + rows
 
 
 def _dataset(group: Any, arrays: Mapping[str, StoredRows]) -> Dataset:

@@ -226,11 +226,11 @@ def refuse_unknown_names(var_names: Sequence[str] | None, model: Model) -> None:
     if not names or not all(isinstance(name, str) for name in names):
         expected = f"a list of names, at least one of {', '.join(known)}"
         raise invalid_option("sample", "var_names", var_names, expected)
-    unknown = [name for name in names if name not in known]
-    if unknown:
+    if unknown := [name for name in names if name not in known]:
         raise OptionError(
-            f"sample(var_names=...): the model has no {', '.join(unknown)}; it has "
-            f"{', '.join(known)}."
+            f"sample(var_names=...): the model has no unobserved variable {', '.join(unknown)}; it "
+            f"has {', '.join(known)}. Transformed ones are kept with "
+            "idata_kwargs={'include_transformed': True}, in place of var_names."
         )
 
 

@@ -39,22 +39,26 @@ def fixed_attrs(
     }
 
 
-def tuned_attrs(records: Sequence[ChainRecord]) -> dict[str, Any]:
-    """What warm-up has tuned, so far."""
+def all_attrs(
+    fixed: Mapping[str, Any], records: Sequence[ChainRecord], seconds: Mapping[str, float]
+) -> dict[str, Any]:
+    """What is known from the beginning, what warm-up has tuned so far, and seconds by phase."""
+    of_phases = {f"deer_seconds_{phase}": value for phase, value in seconds.items()}
+    return {**fixed, **_tuned_attrs(records), **of_phases}
+
+
+def _tuned_attrs(records: Sequence[ChainRecord]) -> dict[str, Any]:
     first = records[0].warmup
     steps = first.steps_per_draw if first.finished else first.tuned_steps_per_draw
+    # Of a step size that the user has fixed there is none.
+    target = {"deer_target_accept": float(first.target.rate)} if first.dual_averaging else {}
     return {
         "deer_step_size": [float(record.warmup.tuning.step_size) for record in records],
-        "deer_target_accept": float(first.target.rate),
+        **target,
         "deer_steps_per_draw": int(steps),
         "deer_n_leapfrog": max(int(record.warmup.tuning.lengths[1]) for record in records),
         "deer_narrowed": max(record.narrowing for record in records),
     }
-
-
-def phase_attrs(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by phase."""
-    return {f"deer_seconds_{phase}": value for phase, value in seconds.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """All that a stored run needs to go on: one small file, replaced as a whole."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ from pymc_deer.chains.calibration import Calibration
 from pymc_deer.chains.chain import ChainRecord
 from pymc_deer.chains.stretch import Streams
 from pymc_deer.chains.trials import Trial
+from pymc_deer.duplicate import duplicate
 from pymc_deer.metric import Metric
 from pymc_deer.noise import Rows
 from pymc_deer.options import BackendName
 from pymc_deer.path_length import PathLength
-from pymc_deer.sampling.attributes import phase_attrs, tuned_attrs
+from pymc_deer.sampling.attributes import all_attrs
 from pymc_deer.sampling.fingerprint import Fingerprint
 from pymc_deer.sampling.plain import packed, unpacked
 from pymc_deer.sampling.settings import Settings
@@ -32,7 +33,7 @@ from pymc_deer.warmup.window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 13
+_FORMAT = 14
 """To be raised when what is stored changes its meaning or its fields."""
 
 
@@ -74,7 +75,24 @@ class Checkpoint:
     @property
     def all_attrs(self) -> dict[str, Any]:
         """Attributes of ``sample_stats``."""
-        return {**self.attrs, **tuned_attrs(self.records), **phase_attrs(self.seconds)}
+        return all_attrs(self.attrs, self.records, self.seconds)
+
+    def of_draws(self, draws: int) -> "Checkpoint":
+        """The same on the way to so many draws.
+
+        Raises
+        ------
+        OptionError
+            If there were to be more.
+        """
+        more = draws - self.settings.draws
+        if more < 0:
+            raise OptionError(
+                f"sample(draws={draws}, resume=...): the run is one of {self.settings.draws} "
+                "draws, and may go on to more, not to fewer. Leave draws out."
+            )
+        records = [duplicate(r, n_draws_left=r.n_draws_left + more) for r in self.records]
+        return replace(self, settings=replace(self.settings, draws=draws), records=records)
 
     def save(self, path: Path) -> None:
         """Replace the checkpoint of the run at `path`."""
@@ -84,21 +102,6 @@ class Checkpoint:
     def exists(path: Path) -> bool:
         """Whether there is a run at `path`."""
         return (path / _FILE).is_file()
-
-    @classmethod
-    def refuse_none(cls, path: Path) -> None:
-        """Refuse to go on where there is no run.
-
-        Raises
-        ------
-        OptionError
-            Telling how to begin one.
-        """
-        if not cls.exists(path):
-            raise OptionError(
-                f"sample(resume={str(path)!r}): there is no run of pymc_deer.sample. Begin one, "
-                "with store=."
-            )
 
     @classmethod
     def load(cls, path: Path) -> "Checkpoint":

@@ -1,7 +1,7 @@
 """``pymc_deer.sample``: all chains side by side, a stretch of each at a time."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from pymc.initial_point import convert_str_to_rv_dict, make_initial_point_fns_per_chain
 from pymc.model import Model
-from pymc.progress_bar.progress import MCMCProgressBarManager
 from pymc.stats.convergence import (
     SamplerWarning,
     WarningType,
@@ -22,7 +21,6 @@ from pymc.util import get_random_generator
 from xarray import DataTree
 
 from pymc_deer.chains.ensemble import Ensemble
-from pymc_deer.chains.stretch import SolvedStretch
 from pymc_deer.floating_point import as_numpy_does
 from pymc_deer.sampling.arguments import (
     checked_kwargs,
@@ -37,29 +35,34 @@ from pymc_deer.sampling.arguments import (
     refuse_unknown_terms,
     run_path,
 )
-from pymc_deer.sampling.attributes import fixed_attrs, phase_attrs, tuned_attrs
+from pymc_deer.sampling.attributes import all_attrs, fixed_attrs
 from pymc_deer.sampling.checkpoint import Checkpoint
 from pymc_deer.sampling.fingerprint import Fingerprint
 from pymc_deer.sampling.hardware import Hardware
 from pymc_deer.sampling.memory_recorder import MemoryRecorder
 from pymc_deer.sampling.phases import Phases
-from pymc_deer.sampling.recorder import Ending, Recorder, Values
-from pymc_deer.sampling.settings import Settings
+from pymc_deer.sampling.progress import StretchProgress
+from pymc_deer.sampling.recorder import Ending, Recorder, Values, traced
+from pymc_deer.sampling.settings import DRAWS, Settings
 from pymc_deer.sampling.shared_step import make_step, within_memory
 from pymc_deer.sampling.store_recorder import RunPlace, StoreRecorder
 from pymc_deer.start import find_starts
 from pymc_deer.step import DeerStep
 from pymc_deer.store import local_path, require_zarr_to_write
+from pymc_deer.sweep import Kernel
 from pymc_deer.variables import given_model
 
 _log = logging.getLogger("pymc.deer")
 
+_COMPILING = "Compiling the model ..."
+"""Until there are bars that move, which on Numba may take a minute."""
+
 
 @as_numpy_does()
 def sample(
-    draws: int = 1000,
+    draws: int | None = None,
     *,
-    kernel: str = "hmc",
+    kernel: Kernel = "hmc",
     tune: int | None = None,
     chains: int = 4,
     cores: int | None = None,
@@ -87,7 +90,8 @@ def sample(
     Parameters
     ----------
     draws
-        Recorded draws of each chain, after warm-up; 1000 by default.
+        Recorded draws of each chain, after warm-up; 1000 by default, and beside `resume` as many as
+        the run was begun with. It may go on to more.
     kernel
         ``"hmc"``, the default, for :class:`DeerHMC`; ``"mala"`` for :class:`DeerMALA`, whose
         transitions are of one leapfrog step. The default makes more effective draws a second on all
@@ -117,7 +121,7 @@ def sample(
     resume
         Such a directory: its run goes on, with the same draws as if it had not ended. Settings
         are those that it was begun with; arguments left at their defaults need not be given again,
-        others must agree.
+        others must agree, but that `draws` may be more.
     **deer_options
         Arguments of :class:`DeerMALA` or :class:`DeerHMC`. ``backend="auto"`` is JAX: it compiles
         in seconds. On a CPU it is Numba, which compiles longer and once, where a gradient gathers
@@ -157,20 +161,31 @@ def sample(
     refuse_no_progressbar(progressbar)
     hardware = Hardware.of(cores, devices)
     settings = Settings(
-        draws, kernel, tune, chains, var_names, random_seed, discard_tuned_samples, deer_options
+        DRAWS if draws is None else draws,
+        kernel,
+        tune,
+        chains,
+        var_names,
+        random_seed,
+        discard_tuned_samples,
+        deer_options,
     )
     hardware.refuse_differences(settings, store, resume)
+    quiet = quiet or not hardware.is_first
+    tell = _log.debug if quiet else _log.info
     if resume is None:
-        run = _begun(settings, model, hardware, initvals, checked_kwargs(idata_kwargs), store)
+        kwargs = checked_kwargs(idata_kwargs)
+        run = _begun(settings, model, hardware, initvals, kwargs, store, tell)
     else:
         path = run_path(resume)
         refuse_beside_resume(store=store, initvals=initvals, idata_kwargs=idata_kwargs)
-        run = _resumed(settings, model, hardware, path)
-    quiet = quiet or not hardware.is_first
+        run = _resumed(settings, draws, model, hardware, path, tell)
     shown = False if quiet or run.ensemble.finished else progressbar
     with closing(run.recorder), closing(run.ensemble.solver.threads):
-        if _make_draws(run, StretchProgress.of(run, shown, progressbar_theme)) and not quiet:
-            _log.info("Interrupted: the draws that all chains have finished are kept.")
+        records = run.ensemble.records
+        bars = StretchProgress.of(run.step, records, shown, progressbar_theme)
+        if _make_draws(run, bars):
+            tell("Interrupted: the draws that all chains have finished are kept.")
         if not quiet:
             told = [run.ensemble.narrowing_warning()]
             told += [run.ensemble.mixing_warning()] if compute_convergence_checks else []
@@ -202,42 +217,7 @@ class Run:
     @property
     def attrs(self) -> dict[str, Any]:
         """What the statistics' attributes say of it."""
-        seconds = phase_attrs(self.phases.seconds)
-        return {**self.fixed_attrs, **tuned_attrs(self.ensemble.records), **seconds}
-
-
-class StretchProgress(MCMCProgressBarManager):
-    """PyMC's progress bars, which advance by stretches."""
-
-    @classmethod
-    def of(cls, run: Run, progressbar: Any, theme: Any) -> "StretchProgress":
-        """Bars for the draws that a run has still to make."""
-        record, chains = run.ensemble.records[0], run.settings.chains
-        n_tune, n_draws = record.n_tune_left, record.n_draws_left
-        return cls(run.step, chains, n_draws, n_tune, progressbar, theme)
-
-    def show(self, stretches: Sequence[SolvedStretch]) -> None:
-        """Advance the bar of each chain, or that of all."""
-        if not self._show_progress:
-            return
-        n_draws = len(stretches[0])
-        of_each = self.completed_draws // self.chains + n_draws
-        combined = self.combined_progress
-        last = [{name: v[-1] for name, v in s.statistics.items()} for s in stretches]
-        of_all = {"divergences": sum(each["divergences"] for each in last)} if combined else {}
-        for chain, of_chain in enumerate(last):
-            self.completed_draws += n_draws
-            failing, stats = self._extract_stats([of_chain | of_all])
-            task, done = (0, self.completed_draws) if combined else (chain, of_each)
-            stats["draw"] = done - self._tune_total if done > self._tune_total else done
-            self._backend.update(
-                task_id=task,
-                advance=n_draws,
-                failing=failing,
-                stats=stats,
-                is_last=done == self.total_draws,
-                total=self.total_draws,
-            )
+        return all_attrs(self.fixed_attrs, self.ensemble.records, self.phases.seconds)
 
 
 def _make_draws(run: Run, progress: StretchProgress) -> bool:
@@ -283,6 +263,7 @@ def _begun(
     initvals: Any,
     idata_kwargs: dict[str, Any],
     store: str | PathLike[str] | None,
+    tell: Callable[[str], None],
 ) -> Run:
     """A run from its start."""
     model = given_model(model, "sample")
@@ -297,6 +278,7 @@ def _begun(
         store = local_path(store)
         RunPlace.refuse_used(store)
     phases = Phases()
+    tell(_COMPILING)
     with phases.of("compile"):
         step = within_memory(make_step(settings, model, hardware), settings, hardware)
     if settings.tune is None:
@@ -305,7 +287,10 @@ def _begun(
     params = step.density.param_values({})
     with phases.of("compile"):
         with step.solver.one_blas_thread():
-            values = Values(step.model, step.density, settings.var_names, settings.chains)
+            recorded = traced(
+                model, settings.var_names, transformed=bool(idata_kwargs.get("include_transformed"))
+            )
+            values = Values(model, step.density, recorded, settings.chains)
         # Where devices share the chains, their programs are compiled here.
         ensemble = _started(step, params, settings, hardware, initvals)
     stored = settings.stored(step.options)
@@ -325,12 +310,22 @@ def _begun(
     return Run(settings, step, params, ensemble, recorder, phases, attrs, hardware)
 
 
-def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run:
-    """A stored run from its last checkpoint."""
+def _resumed(
+    given: Settings,
+    draws: int | None,
+    model: Any,
+    hardware: Hardware,
+    path: Path,
+    tell: Callable[[str], None],
+) -> Run:
+    """A stored run from its last checkpoint, on to so many draws; None for as many as there were
+    to be.
+    """
     require_zarr_to_write()
     place = RunPlace.of_run(path)
     with place.given_back_if_refused():
         checkpoint = Checkpoint.load(path)
+        checkpoint = checkpoint if draws is None else checkpoint.of_draws(given.draws)
         settings = checkpoint.settings
         model = given_model(model, "sample")
         refuse_unknown_names(given.var_names, model)
@@ -340,10 +335,13 @@ def _resumed(given: Settings, model: Any, hardware: Hardware, path: Path) -> Run
         options = settings.step_options(checkpoint.backend, checkpoint.calibration)
         options["hvp"] = given.options.get("hvp")
         phases = Phases(checkpoint.seconds)
+        tell(_COMPILING)
         with phases.of("compile"):
             step = make_step(replace(settings, options=options), model, hardware)
             with step.solver.one_blas_thread():
-                values = Values(model, step.density, settings.var_names, settings.chains)
+                transformed = checkpoint.fingerprint.has_transformed(model)
+                recorded = traced(model, settings.var_names, transformed=transformed)
+                values = Values(model, step.density, recorded, settings.chains)
         checkpoint.fingerprint.refuse_other_values(values)
         params = step.density.param_values({})
         with phases.of("compile"):

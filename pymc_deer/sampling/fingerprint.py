@@ -57,6 +57,11 @@ class Fingerprint:
         known = _variables(model), _data(model)
         return cls(solver.density.dtype, *known, values.shapes, x, *there, _sums(values, x))
 
+    def has_transformed(self, model: Model) -> bool:
+        """Whether values of transformed variables are recorded as well."""
+        constrained = {variable.name for variable in model.unobserved_RVs}
+        return any(v.name in self.recorded.keys() - constrained for v in model.value_vars)
+
     def refuse_other_variables(self, model: Model) -> None:
         """Refuse a model of another precision, or of other variables or data.
 

@@ -50,19 +50,19 @@ class Values:
         The model that is sampled.
     density
         What its draws are of: where the value variables lie in one.
-    var_names
-        What to record; all unobserved variables and Deterministics by default.
+    variables
+        What to record, as functions of the value variables.
     n_chains
         Chains whose draws share a block.
     """
 
     def __init__(
-        self, model: Model, density: Density, var_names: Sequence[str] | None, n_chains: int
+        self, model: Model, density: Density, variables: Sequence[Tensor], n_chains: int
     ) -> None:
         layout = density.layout
         self.model = model
         self.initial_point = density.initial_point
-        self.variables = _traced(model, var_names)
+        self.variables = list(variables)
         self.n_chains = n_chains
         single, x_of_one = _of_one_state(model, density, self.variables)
         _refuse_random(self.names, single)
@@ -276,10 +276,17 @@ class Recorder(ABC):
         """Write draws to where their numbers say, with `values` by name, (C, n, ...)."""
 
 
-def _traced(model: Model, var_names: Sequence[str] | None) -> list[Tensor]:
-    if var_names is None:
-        return model.unobserved_value_vars
-    return model.replace_rvs_by_values([v for v in model.unobserved_RVs if v.name in var_names])
+def traced(
+    model: Model, var_names: Sequence[str] | None, *, transformed: bool = False
+) -> list[Tensor]:
+    """What is recorded of a draw: those variables, or all that are unobserved.
+
+    In PyMC's order; with the values of `transformed` ones as well, or without.
+    """
+    if var_names is not None:
+        return model.replace_rvs_by_values([v for v in model.unobserved_RVs if v.name in var_names])
+    constrained = {variable.name for variable in model.unobserved_RVs}
+    return [v for v in model.unobserved_value_vars if transformed or v.name in constrained]
 
 
 def _refuse_random(names: Sequence[str], values: Sequence[Tensor]) -> None:

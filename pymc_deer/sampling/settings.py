@@ -10,6 +10,10 @@ import numpy as np
 from pymc_deer.chains.calibration import Calibration
 from pymc_deer.options import OPTIONS, BackendName, Options, is_integer, listed, refuse_seed
 from pymc_deer.status import OptionError, invalid_option
+from pymc_deer.sweep import Kernel
+
+DRAWS = 1000
+"""Of each chain, if nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,8 @@ class Settings:
         If a number of draws or of chains, or a seed, is not what is accepted.
     """
 
-    draws: int = 1000
-    kernel: str = "hmc"
+    draws: int = DRAWS
+    kernel: Kernel = "hmc"
     tune: int | None = None
     chains: int = 4
     var_names: Sequence[str] | None = None
@@ -66,7 +70,8 @@ class Settings:
         )
 
     def refuse_contradictions(self, given: "Settings", path: Path) -> None:
-        """Refuse arguments that are neither those of the run that goes on, nor left out.
+        """Refuse arguments that are neither those of the run that goes on, nor left out, but for
+        `draws`.
 
         Parameters
         ----------
@@ -89,7 +94,8 @@ class Settings:
         pairs = {
             f.name: (getattr(given, f.name), getattr(self, f.name))
             for f in fields(self)
-            if f.name != "options" and not _same(getattr(given, f.name), getattr(default, f.name))
+            if f.name not in ("draws", "options")
+            and not _same(getattr(given, f.name), getattr(default, f.name))
         }
         if "var_names" in pairs:
             # In any order, which sets do not keep.

@@ -9,7 +9,7 @@ from pymc_deer.backends import resolve_backend
 from pymc_deer.chains.trials import Foreseen
 from pymc_deer.hmc import DeerHMC
 from pymc_deer.mala import DeerMALA
-from pymc_deer.options import BackendName
+from pymc_deer.options import OPTIONS, BackendName
 from pymc_deer.profiling.cost_shares import count_unequal
 from pymc_deer.sampling.hardware import Hardware
 from pymc_deer.sampling.settings import Settings
@@ -22,6 +22,7 @@ from pymc_deer.status import (
     warn_caller,
 )
 from pymc_deer.step import DeerStep
+from pymc_deer.variables import continuous_variables
 
 _INDEXED = 2**16
 """Numbers that a gradient gathers and scatters by arrays of indices, up to which JAX is taken
@@ -79,7 +80,7 @@ class _HMC(_InOneProcess, DeerHMC):
 KERNELS: dict[str, type[DeerStep]] = {"mala": _MALA, "hmc": _HMC}
 
 
-def make_step(settings: Settings, model: Model | None, hardware: Hardware) -> DeerStep:
+def make_step(settings: Settings, model: Model, hardware: Hardware) -> DeerStep:
     """The step; it reports all that is wrong with a model."""
     options = hardware.step_options(settings.options)
     foreseen = Foreseen(hardware.chains_on_each(settings.chains), settings.draws)
@@ -104,17 +105,15 @@ def within_memory(step: DeerStep, settings: Settings, hardware: Hardware) -> Dee
     return make_step(replace(settings, options=options), step.model, hardware)
 
 
-def _step(
-    kernel: str, model: Model | None, foreseen: Foreseen, options: dict[str, object]
-) -> DeerStep:
+def _step(kernel: str, model: Model, foreseen: Foreseen, options: dict[str, Any]) -> DeerStep:
     if not isinstance(kernel, str) or kernel not in KERNELS:
         raise invalid_option("sample", "kernel", kernel, f"one of {tuple(KERNELS)}")
-    step: Any = KERNELS[kernel](model=model, foreseen=foreseen, **options)  # pyright: ignore[reportCallIssue]
-    if len(step.vars) < len(step.model.value_vars):
-        others = [v.name for v in step.model.value_vars if v not in step.vars]
+    sampler = OPTIONS[kernel].sampler
+    moved = continuous_variables(model, sampler)
+    if others := [str(v.name) for v in model.value_vars if v not in moved]:
         raise ModelError(
             f"{', '.join(others)}: pymc_deer.sample moves all variables itself, and these are "
             "discrete, or have a step method of their own. Write "
-            f"pm.sample(step={step.options.sampler}()), and PyMC picks a step for them."
+            f"pm.sample(step={sampler}()), and PyMC picks a step for them."
         )
-    return step
+    return KERNELS[kernel](model=model, foreseen=foreseen, **options)  # pyright: ignore[reportCallIssue]

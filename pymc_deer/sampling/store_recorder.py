@@ -1,5 +1,6 @@
 """Draws that go to a Zarr store as they are made, with all that the run needs to go on."""
 
+import errno
 import logging
 import os
 import shutil
@@ -31,6 +32,8 @@ COMMIT_SECONDS = 2.0
 """Time between commits: what a killed process loses at most, beside the stretch it is solving."""
 
 _LOCK = "lock"
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
+"""What a file system says that has no locks, as some that are shared by a network have none."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,11 @@ class RunPlace:
         OptionError
             If there is none, or another run is at work on it.
         """
-        Checkpoint.refuse_none(path)
         where = f"sample(resume={str(path)!r})"
+        if not Checkpoint.exists(path):
+            raise OptionError(
+                f"{where}: there is no run of pymc_deer.sample. Begin one, with store=."
+            )
         with _refused_where_none_can_be(where, "it cannot be written to"):
             return cls(path, _locked(path, where))
 
@@ -281,7 +287,7 @@ def _refused_where_none_can_be(where: str, what: str) -> Iterator[None]:
 def _locked(path: Path, where: str) -> BinaryIO:
     """A file that no other process has, until it is closed or this one ends."""
     file = (path / _LOCK).open("ab")
-    # Where the system has no such locks, on Windows, none are taken.
+    # Where the system has no such locks, on Windows, or the file system none, none are taken.
     with suppress(ImportError):
         import fcntl
 
@@ -293,4 +299,8 @@ def _locked(path: Path, where: str) -> BinaryIO:
                 f"{where}: another run is at work on it, here or in another process. Wait until it "
                 "has ended."
             ) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                file.close()
+                raise
     return file

@@ -38,10 +38,10 @@ from pymc_deer.graphs.each_row import at_each_row
 from pymc_deer.noise import Tape
 from pymc_deer.sampling.inference_data import inference_data
 from pymc_deer.sampling.memory_recorder import MemoryRecorder
-from pymc_deer.sampling.recorder import Piece, Values
+from pymc_deer.sampling.recorder import Piece, Values, traced
 from pymc_deer.sampling.settings import Settings
 from pymc_deer.sampling.shared_step import KERNELS
-from pymc_deer.status import StartError
+from pymc_deer.status import ModelError, StartError
 from pymc_deer.warmup import adaptation
 from tests.support import BACKENDS, SEED, interrupt
 from tests.support import sample as step_by_step
@@ -74,6 +74,9 @@ def test_arguments_have_the_defaults_at_which_a_run_that_goes_on_takes_them_for_
     arguments = inspect.signature(pymc_deer.sample).parameters
     named = [field.name for field in fields(Settings) if field.name in arguments]
     assert {"draws", "kernel", "tune", "chains"} < set(named)
+    # Any number of draws may be one to go on to.
+    named.remove("draws")
+    assert arguments["draws"].default is None
     assert {n: arguments[n].default for n in named} == {n: getattr(Settings(), n) for n in named}
 
 
@@ -471,7 +474,7 @@ def test_deterministics_are_computed_for_all_draws_in_one_call() -> None:
     with eight_schools() as model:
         pm.Deterministic("twice", 2 * model["theta"])
         step = pymc_deer.DeerMALA(backend="jax", window=1)
-    values = Values(model, step.density, None, 2)
+    values = Values(model, step.density, traced(model, None), 2)
     at: Any = values._at
     assert not [n for n in at.maker.fgraph.apply_nodes if isinstance(n.op, Blockwise)]
     draws = np.random.default_rng(0).normal(size=(2, 5, step.density.size))
@@ -487,7 +490,7 @@ def test_what_is_computed_of_a_draw_does_not_depend_on_where_blocks_end() -> Non
     features = rng.normal(size=(301, 300))
     with pm.Model() as model:
         pm.Deterministic("mu", features @ pm.Normal("b", shape=300))
-    values = Values(model, build_density(model), None, 2)
+    values = Values(model, build_density(model), traced(model, None), 2)
     draws = rng.normal(size=(2, 400, 300))
     whole = values.at(draws, 0)["mu"]
     assert_allclose(whole, draws @ features.T, rtol=1e-10, atol=1e-10)
@@ -507,6 +510,49 @@ def test_slow_chains_are_told_of_once_where_convergence_is_checked(
         together(model, draws=400, compute_convergence_checks=True, **crawling)
     slow = [m for m in caplog.messages if "draws of 2 of 2 chains are worth about" in m]
     assert len(slow) == 1
+
+
+def test_slow_chains_are_told_of_after_an_interrupt(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pm.Model() as model:
+        pm.Normal("x", shape=2)
+    crawling = {"metric": np.array([1.0, 1e-4]), "steps_per_draw": 1, "step_size": 0.5}
+    monkeypatch.setattr("pymc_deer.chains.plan._LONGEST_CALL", 1)
+    monkeypatch.setattr("pymc_deer.chains.ensemble._MOST_NUMBERS", 1)
+    interrupt(monkeypatch, 4)
+    with caplog.at_level("WARNING"):
+        idata = together(
+            model, draws=10_000, tune=0, chains=1, compute_convergence_checks=True, **crawling
+        )
+    n_draws = idata["posterior"].sizes["draw"]
+    assert 200 <= n_draws < 10_000
+    assert [m for m in caplog.messages if f"The {n_draws} draws of this chain are worth" in m]
+
+
+def test_values_of_transformed_variables_are_computed_where_they_are_asked_for() -> None:
+    names = [str(v.name) for v in traced(SCHOOLS, None)]
+    assert names == ["mu", "eta", "tau", "theta"]
+    assert {str(v.name) for v in traced(SCHOOLS, None, transformed=True)} == {*names, "tau_log__"}
+
+
+def test_a_step_size_that_is_fixed_has_no_acceptance_rate_to_aim_at() -> None:
+    adapted, fixed = (
+        together(SCHOOLS, draws=3, tune=6, **changes)["sample_stats"].attrs
+        for changes in ({}, {"step_size": 0.1})
+    )
+    assert adapted["deer_target_accept"] == pytest.approx(0.6, abs=0.3)
+    assert "deer_target_accept" not in fixed
+
+
+def test_discrete_variables_are_refused_before_anything_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pm.Model() as model:
+        pm.Normal("x", pm.Bernoulli("k", 0.5))
+    monkeypatch.setattr("pymc_deer.step.build_density", None)
+    with pytest.raises(ModelError, match=r"^k: pymc_deer\.sample moves all variables itself"):
+        together(model)
 
 
 @BOTH_KERNELS
@@ -613,7 +659,8 @@ NUMBERS: dict[str, dict[str, Any]] = {
         "jacobian": "stochastic",
         "probes": np.int8(2),
     },
-    "fractions": {"step_size": Fraction(1, 3), "target_accept": np.float16(0.75)},
+    "a fraction": {"step_size": Fraction(1, 3)},
+    "half a float": {"target_accept": np.float16(0.75)},
     "steps too small to count": {"step_size": 1e-300, "kernel": "hmc"},
 }
 

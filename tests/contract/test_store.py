@@ -4,6 +4,7 @@ A kill is made in two ways: an exception that nothing catches, at each of the pl
 is half written; and SIGKILL, at random.
 """
 
+import errno
 import logging
 import multiprocessing
 import shutil
@@ -45,6 +46,8 @@ pytestmark = [
     ),
     pytest.mark.usefixtures("steps_made_once"),
 ]
+
+ANY_ZARR = pytest.mark.any_zarr
 
 TUNE, DRAWS = 30, 60
 
@@ -229,6 +232,7 @@ def test_a_store_has_no_draws_from_the_first_moment(tmp_path: Path, monkeypatch:
     assert seen[-1] == OPTIONS["draws"]
 
 
+@ANY_ZARR
 def test_a_seed_of_any_size_goes_on(tmp_path: Path) -> None:
     place = tmp_path / "run"
     for seed in (2**100 + 1, [np.uint64(2**63), 5]):
@@ -440,6 +444,38 @@ def test_a_run_of_numba_goes_on_as_well(tmp_path: Path) -> None:
     assert_same(resumed(path), whole)
 
 
+@pytest.mark.parametrize("changes", [{}, {"kernel": "hmc", "metric": "low_rank"}], ids=["", "HMC"])
+def test_a_run_goes_on_to_more_draws(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """To those of a run that was begun with as many, also where it had not come to its own end."""
+    whole = run(draws=3 * DRAWS, **changes)
+    ended, broken = tmp_path / "ended", tmp_path / "broken"
+    run(store=ended, **changes)
+    with monkeypatch.context() as patch:
+        interrupt(patch, 4)
+        run(store=broken, **changes)
+    for path in (ended, broken):
+        assert_same(resumed(path, draws=3 * DRAWS), whole)
+        assert_same(resumed(path), whole)
+    with arviz_base.rc_context({"data.index_origin": 1}):
+        run(store=tmp_path / "from 1", **changes)
+    numbers = resumed(tmp_path / "from 1", draws=DRAWS + 5)["posterior"]["draw"]
+    assert_array_equal(numbers, 1 + np.arange(DRAWS + 5))
+
+
+def test_a_run_that_keeps_no_warmup_goes_on_to_more_draws_of_what_it_records(
+    tmp_path: Path,
+) -> None:
+    options = {"discard_tuned_samples": False, "idata_kwargs": {"include_transformed": True}}
+    for number, changes in enumerate(
+        ({"discard_tuned_samples": True, "var_names": ["mu"]}, options)
+    ):
+        path = tmp_path / str(number)
+        run(store=path, **changes)
+        assert_same(resumed(path, draws=DRAWS + 20), run(draws=DRAWS + 20, **changes))
+
+
 @pytest.mark.parametrize("noise", ["host", "device"])
 def test_an_interrupted_run_is_returned_and_goes_on(
     noise: str, tmp_path: Path, monkeypatch: Any
@@ -523,6 +559,7 @@ def test_a_run_goes_on_with_what_it_records(tmp_path: Path, monkeypatch: Any) ->
             resumed(tmp_path, model=model)
 
 
+@ANY_ZARR
 def test_a_run_that_had_ended_shows_no_progress(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -533,6 +570,7 @@ def test_a_run_that_had_ended_shows_no_progress(
     assert not capfd.readouterr().out.strip()
 
 
+@ANY_ZARR
 @pytest.mark.parametrize("precisions", [("float64", "float32"), ("float32", "float64")])
 def test_a_run_does_not_go_on_in_another_precision(
     tmp_path: Path, monkeypatch: Any, precisions: tuple[str, str]
@@ -627,6 +665,25 @@ def test_a_run_whose_place_is_gone_says_so(
         assert_same(resumed(place), run())
 
 
+@ANY_ZARR
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])
+def test_a_file_system_without_locks_takes_runs(
+    number: int, tmp_path: Path, monkeypatch: Any
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def flock(*_: Any) -> None:
+        raise OSError(number, "said by the system")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    if number == errno.EIO:
+        with pytest.raises(OptionError, match=r"cannot be made there: .* said by the system"):
+            run(store=tmp_path / "run")
+    else:
+        whole = run(store=tmp_path / "run")
+        assert_same(resumed(tmp_path / "run"), whole)
+
+
 @pytest.mark.usefixtures("many_commits")
 def test_a_copy_without_hidden_files_of_arrays_goes_on(tmp_path: Path) -> None:
     """But for the one of which readers know the draws, they follow from it."""
@@ -641,6 +698,7 @@ def test_a_copy_without_hidden_files_of_arrays_goes_on(tmp_path: Path) -> None:
     assert all(file.exists() for file in hidden)
 
 
+@ANY_ZARR
 def test_names_to_record_may_be_given_again_in_any_order(tmp_path: Path) -> None:
     names = {"mu", "tau", "theta"}
     run(store=tmp_path / "run", var_names=names)
@@ -650,6 +708,7 @@ def test_names_to_record_may_be_given_again_in_any_order(tmp_path: Path) -> None
         resumed(tmp_path / "run", var_names={"mu", "tau"})
 
 
+@ANY_ZARR
 @pytest.mark.parametrize("shape", ["variances", "covariance"])
 def test_a_metric_that_was_given_is_given_again_or_left_out(shape: str, tmp_path: Path) -> None:
     variances = np.linspace(0.5, 1.5, 10)
@@ -662,12 +721,14 @@ def test_a_metric_that_was_given_is_given_again_or_left_out(shape: str, tmp_path
             resumed(tmp_path / "run", metric=other)
 
 
+@ANY_ZARR
 def test_no_metric_is_given_to_a_run_that_adapts_it(tmp_path: Path) -> None:
     run(store=tmp_path / "run", metric="diag")
     with pytest.raises(OptionError, match="was begun with metric='diag', not array"):
         resumed(tmp_path / "run", metric=np.ones(10))
 
 
+@ANY_ZARR
 def test_a_stored_run_says_how_long_it_took(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -677,6 +738,7 @@ def test_a_stored_run_says_how_long_it_took(
     assert any(message.startswith(told) for message in caplog.messages)
 
 
+@ANY_ZARR
 @pytest.mark.parametrize("kind", ["step by step", "windows"])
 def test_where_stretches_end_leaves_no_trace(kind: str, monkeypatch: Any) -> None:
     """The clock decides it, so a run that is repeated ends them elsewhere."""
@@ -733,9 +795,7 @@ def child(path: str, options: dict[str, Any] | None) -> None:
 def kill_often(path: Path, n_kills: int, **options: int) -> None:
     """A run is killed and taken up so many times, each time behind a block that it had not had."""
     rng = np.random.default_rng(SEED)
-    # What all of them import is imported once.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
     whole = run(**options)
     # Where the kills come, in draws, warm-up included.
     targets = np.sort(rng.integers(1, int(0.9 * sum(options.values())), n_kills))
@@ -811,6 +871,7 @@ def regression(
     return model
 
 
+@ANY_ZARR
 def test_models_that_are_alike_where_the_run_began_are_told_apart(tmp_path: Path) -> None:
     starts = {"a": np.zeros(2), "b": np.zeros(2)}
     place, model = tmp_path / "run", regression()

@@ -11,7 +11,7 @@ from pymc_deer.backends.base import Solver
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
 from pymc_deer.sampling.fingerprint import Fingerprint, _digest
-from pymc_deer.sampling.recorder import Values
+from pymc_deer.sampling.recorder import Values, traced
 from pymc_deer.status import ModelError
 from pymc_deer.sweep import SweepSpec
 from tests.support import BACKENDS
@@ -36,7 +36,7 @@ def steep() -> tuple[Fingerprint, Solver, Values]:
     density = build_density(model)
     plan, spec = WindowPlan(1, None, 1e-6, 256), SweepSpec("diag", "secant", kernel="mala")
     solver = make_solver(BACKENDS[-1], density, spec, plan)
-    values = Values(model, density, None, 1)
+    values = Values(model, density, traced(model, None), 1)
     fingerprint = Fingerprint.of(values, solver, np.ones(2), density.param_values({}))
     return fingerprint, solver, values
 
