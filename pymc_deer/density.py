@@ -106,6 +106,8 @@ class Density:
             # Before it is put in order, which cuts what is too long.
             if given.shape != param.type.shape:
                 raise changed_shape(param.name, param.type.shape, given.shape)
+            # Other steps may give booleans for integers, say, and as indices those are masks.
+            given = given.astype(param.type.dtype, casting="same_kind", copy=False)
             values.append(source.prepared(given) if isinstance(source, _Prepared) else given)
         for fixed in self._fixed:
             fixed.refuse_change()
@@ -185,9 +187,6 @@ class _Prepared:
     def forget(self) -> None:
         """Prepare what is given next, whether or not it is the same array."""
         self._last = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_last": None}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from pymc.step_methods.state import dataclass_state
 
 from pymc_deer.jacobian import Rule
 from pymc_deer.metric import MetricKind
-from pymc_deer.options import PYMC_ARGUMENTS, Auto, BackendName, GivenMetric, Noise, Options
+from pymc_deer.noise import NoiseSource
+from pymc_deer.options import PYMC_ARGUMENTS, Auto, BackendName, GivenMetric, Options
 from pymc_deer.step import DeerState, DeerStep
 
 
@@ -81,9 +82,9 @@ class DeerMALA(DeerStep):
         float64 and 1e-4 in float32 by default.
     max_sweeps
         Sweeps allowed for every W transitions; the rest then runs step by step and is counted in
-        the statistic ``fallback``. By default W / 2 + 8, below two transitions a sweep, where
-        sweeps no longer pay on any device; with ``window="auto"`` 1.5 times the sweeps at which
-        the window would be no faster than single steps.
+        the statistic ``fallback``. By default W / 2 + 8, and for W <= 32 at most 3/4 W: with few
+        more transitions than sweeps, these no longer pay on any device; with ``window="auto"`` 1.5
+        times the sweeps at which the window would be no faster than single steps.
     noise
         Where the momenta of the tape are made. ``"host"``: NumPy's numbers, the same for all
         backends, devices and dtypes. ``"device"``: by JAX where the chain runs, from a key for each
@@ -154,7 +155,7 @@ class DeerMALA(DeerStep):
         steps_per_draw: int | Auto = "auto",
         tol: float | None = None,
         max_sweeps: int | None = None,
-        noise: Noise = "auto",
+        noise: NoiseSource | Auto = "auto",
         hvp: Callable[..., Any] | None = None,
         model: Model | None = None,
         rng: Any = None,

@@ -11,14 +11,13 @@ from pymc.util import get_random_generator
 from pymc_deer.acceptance import TargetAccept
 from pymc_deer.jacobian import RULES, Rule
 from pymc_deer.metric import KINDS, MetricKind
+from pymc_deer.noise import NoiseSource
 from pymc_deer.path_length import FIRST_LENGTH, MAX_STEPS, PathLength
 from pymc_deer.status import OptionError, invalid_option
 from pymc_deer.sweep import Kernel
 
 BackendName = Literal["auto", "numba", "jax"]
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
-Noise = Literal["auto", "host", "device"]
-NOISES: tuple[Noise, ...] = get_args(Noise)
 
 MAX_WINDOW = 2**20
 MAX_STEPS_PER_DRAW = 10_000
@@ -50,7 +49,7 @@ class CommonArguments(TypedDict, total=False):
     steps_per_draw: int | Auto
     tol: float | None
     max_sweeps: int | None
-    noise: Noise
+    noise: NoiseSource | Auto
     hvp: Callable[..., Any] | None
 
 
@@ -87,19 +86,22 @@ class Options:
     steps_per_draw: int | Auto = "auto"
     tol: float | None = None
     max_sweeps: int | None = None
-    noise: Noise = "auto"
+    noise: NoiseSource | Auto = "auto"
     hvp: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         self._one_of("backend", BACKENDS)
         self._one_of("jacobian", ("auto", *RULES))
-        self._one_of("noise", NOISES)
+        self._one_of("noise", ("auto", *get_args(NoiseSource)))
         for name in ("step_size", "curvature", "tol"):
             self._positive_or_none(name)
         for name in ("step_size_jitter", "small_steps"):
             self._number(name, "in [0, 1)", lambda v: 0 <= v < 1)
         if not _is_auto(self.target_accept):
             self._number("target_accept", "'auto' or between 0 and 1", lambda v: 0 < v < 1)
+            if self.step_size is not None:
+                expected = "'auto' where step_size is given, which stays as it is"
+                raise self._invalid("target_accept", expected)
         self._integer("probes", f"an integer from 1 to {MAX_PROBES}", MAX_PROBES)
         if self.max_sweeps is not None:
             # A window never takes more sweeps than it has transitions.

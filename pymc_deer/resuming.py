@@ -1,7 +1,9 @@
 """Going on with a chain from a state that was stored, which `pm.sample` does not do."""
 
+import os
 import time
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from pymc_deer.step import DeerStep
 
 
 def resume(
-    step: DeerStep | CompoundStep, state: Any, point: Mapping[str, np.ndarray] | None = None
+    step: DeerStep | CompoundStep, state: Any = None, point: Mapping[str, np.ndarray] | None = None
 ) -> DataTree:
     """The draws that a chain had still to make when its state was taken.
 
@@ -45,6 +47,11 @@ def resume(
         If the state is of another step, or was taken before the first draw or after the last, or
         `point` is needed or has other variables or shapes.
     """
+    if isinstance(step, str | PathLike):
+        raise OptionError(
+            f"resume(step={os.fspath(step)!r}): to go on with a stored run, write "
+            "pymc_deer.sample(resume=PATH)."
+        )
     methods = flatten_steps(step) if isinstance(step, CompoundStep) else [step]
     deer = next((method for method in methods if isinstance(method, DeerStep)), None)
     if deer is None:
@@ -88,7 +95,8 @@ def resume(
     trace.setup(n_tune + n_draws, 0, step.stats_dtypes)
     try:
         for i in range(n_tune + n_draws):
-            if i == n_tune:
+            # Once: DEMetropolisZ drops draws of its history each time.
+            if i == n_tune and deer.tune:
                 step.stop_tuning()
             point, stats = step.step(point)
             trace.record(point, stats, in_warmup=i < n_tune)

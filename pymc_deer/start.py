@@ -27,19 +27,6 @@ class Start:
     dlogp: np.ndarray
 
 
-def find_start(
-    model: Model,
-    solver: Solver,
-    point: Point,
-    kept: Collection[str],
-    params: Sequence[np.ndarray],
-    rng: np.random.Generator,
-) -> Start:
-    """Where one chain starts; see `find_starts`."""
-    [start] = find_starts(model, solver, [point], [kept], params, [rng])
-    return start
-
-
 def find_starts(
     model: Model,
     solver: Solver,

@@ -13,7 +13,7 @@ from pymc.model import Model, modelcontext
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
-from pymc.util import get_random_generator, get_value_vars_from_user_vars
+from pymc.util import get_random_generator
 from pymc.vartypes import continuous_types
 from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
@@ -31,10 +31,11 @@ from pymc_deer.density import Density, build_density
 from pymc_deer.floating_point import as_numpy_does
 from pymc_deer.garbage import uncollected
 from pymc_deer.options import BackendName, Options, refuse_seed
-from pymc_deer.start import find_start
+from pymc_deer.precision import in_precision, precision_of
+from pymc_deer.start import find_starts
 from pymc_deer.stats import STATS_DTYPES_SHAPES
 from pymc_deer.status import ModelError, OptionError, invalid_option
-from pymc_deer.variables import continuous_variables, given_model
+from pymc_deer.variables import chosen_variables, continuous_variables, given_model
 
 # A child of PyMC's logger: shown, and silenced, as PyMC's own messages are.
 _log = logging.getLogger("pymc.deer")
@@ -91,8 +92,9 @@ class DeerStep(BlockedStep):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         # PyMC asks the model for its variables before a step can look at it, and for all of them.
         model = given_model(kwargs.get("model"), cls.__name__)
-        if not args and "vars" not in kwargs and not kwargs.get("blocked", True):
-            kwargs["vars"] = continuous_variables(model, cls.__name__)
+        chosen = args[0] if args else kwargs.get("vars")
+        if chosen is None and not kwargs.get("blocked", True):
+            args, kwargs = (), kwargs | {"vars": continuous_variables(model, cls.__name__)}
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(
@@ -112,8 +114,11 @@ class DeerStep(BlockedStep):
             )
         refuse_seed(options.sampler, "rng", rng)
         self.model = modelcontext(model)
-        self.vars = _value_vars(vars, self.model, options.sampler)
+        self.vars = chosen_variables(vars, self.model, options.sampler)
+        # Kept where the step is pickled: a process that is started anew has PyTensor's default.
+        self._precision = precision_of(self.vars)
         self._terms = {term.name for term in _terms_of(self.model)}
+        self._refuse_more_terms()
         self.options = options
         self.backend = self._resolved_backend(options.backend)
         self.options = replace(options, noise=resolve_noise(options, self.backend))
@@ -134,7 +139,7 @@ class DeerStep(BlockedStep):
     def density(self) -> Density:
         """The log-density of this step's variables."""
         # With the threads that every process has: what follows from data may round by them.
-        with uncollected(), Blas().one_thread():
+        with uncollected(), Blas().one_thread(), in_precision(self._precision):
             return build_density(self.model, self.vars, self.options.hvp)
 
     @cached_property
@@ -214,13 +219,15 @@ class DeerStep(BlockedStep):
         self.fresh = True
 
     def _refuse_more_terms(self) -> None:
-        """Refuse a model that has come to say more of this step's variables since it was made."""
+        """Refuse a model that says more of this step's variables than its log-density does: since
+        it was made, or outside of a nested model.
+        """
         moved = {self.model.values_to_rvs[value] for value in self.vars}
-        new = (term for term in _terms_of(self.model) if term.name not in self._terms)
-        if more := [str(term.name) for term in new if not moved.isdisjoint(ancestors([term]))]:
+        others = (term for term in _terms_of(self.model.root) if term.name not in self._terms)
+        if more := [str(term.name) for term in others if not moved.isdisjoint(ancestors([term]))]:
             raise ModelError(
-                f"{', '.join(more)}: in the model since this step was made, and no part of its "
-                "log-density. Make the step when the model is whole."
+                f"{', '.join(more)}: in the model, and no part of this step's log-density. Make "
+                "the step when the model is whole, in the context of the outermost one."
             )
 
     def new_record(self, rng: np.random.Generator, tune: int, draws: int) -> ChainRecord:
@@ -243,7 +250,8 @@ class DeerStep(BlockedStep):
         chain.resume(params)
         if self.fresh:
             rng = chain.record.streams.start
-            start = find_start(self.model, self.solver, point, self._kept(point), params, rng)
+            kept = self._kept(point)
+            [start] = find_starts(self.model, self.solver, [point], [kept], params, [rng])
             chain.begin(start, params)
             self.fresh = False
         elif not self._is_where_it_was(point, chain.position):
@@ -377,23 +385,3 @@ class DeerStep(BlockedStep):
 def _terms_of(model: Model) -> list[Any]:
     """All that adds to the model's log-density."""
     return [*model.free_RVs, *model.observed_RVs, *model.potentials]
-
-
-def _value_vars(vars: Any, model: Model, sampler: str) -> list[Any]:
-    if vars is None:
-        return continuous_variables(model, sampler)
-    listed = list(vars) if isinstance(vars, list | tuple) else [vars]
-    names = {rv.name: rv for rv in model.free_RVs}
-    known = [*model.free_RVs, *model.value_vars]
-    resolved = []
-    for var in listed:
-        rv = names.get(var) if isinstance(var, str) else var
-        if rv is None or not any(rv is k for k in known):
-            raise OptionError(
-                f"{sampler}: {var} is not a free variable of the model, whose free variables are "
-                f"{', '.join(names)}."
-            )
-        resolved.append(rv)
-    values = get_value_vars_from_user_vars(resolved, model)
-    # A variable may be named twice, once by its value variable.
-    return [value for i, value in enumerate(values) if not any(value is v for v in values[:i])]

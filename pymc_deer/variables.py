@@ -5,8 +5,9 @@ from typing import Any, cast
 from pymc.model import BaseModel, Model, modelcontext
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import Competence
+from pymc.util import get_value_vars_from_user_vars
 
-from pymc_deer.status import ModelError, invalid_option
+from pymc_deer.status import ModelError, OptionError, invalid_option
 from pymc_deer.typing import Tensor
 
 
@@ -58,6 +59,42 @@ def continuous_variables(model: Model, sampler: str) -> list[Tensor]:
             f"{sampler} has nothing to sample."
         )
     return chosen
+
+
+def chosen_variables(vars: Any, model: Model, sampler: str) -> list[Tensor]:
+    """Value variables of those that the user names, or of all continuous ones by default.
+
+    Parameters
+    ----------
+    vars
+        One variable or several, by themselves or by their names; None is for the default.
+    sampler
+        Who asks, for the message.
+
+    Raises
+    ------
+    OptionError
+        If one is no free variable of the model.
+    ModelError
+        If there is none.
+    """
+    if vars is None:
+        return continuous_variables(model, sampler)
+    listed = list(vars) if isinstance(vars, list | tuple) else [vars]
+    names = {rv.name: rv for rv in model.free_RVs}
+    known = [*model.free_RVs, *model.value_vars]
+    resolved = []
+    for var in listed:
+        rv = names.get(var) if isinstance(var, str) else var
+        if rv is None or not any(rv is k for k in known):
+            raise OptionError(
+                f"{sampler}: {var} is not a free variable of the model, whose free variables are "
+                f"{', '.join(names)}."
+            )
+        resolved.append(rv)
+    values = get_value_vars_from_user_vars(resolved, model)
+    # A variable may be named twice, once by its value variable.
+    return [value for i, value in enumerate(values) if not any(value is v for v in values[:i])]
 
 
 def _has_ideal_step(rv: Tensor) -> bool:

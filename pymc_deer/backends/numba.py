@@ -3,7 +3,7 @@
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -28,6 +28,7 @@ from pymc_deer.metric import SymbolicMetric
 from pymc_deer.ops.batch import BATCHINGS, Batching
 from pymc_deer.ops.inline_numba import inlined
 from pymc_deer.ops.numba_source import compiled_under, key_of
+from pymc_deer.precision import in_precision
 from pymc_deer.status import cannot_compile
 from pymc_deer.sweep import Program, build_sequential, build_sweep
 
@@ -141,10 +142,20 @@ class NumbaSolver(Solver):
             self._n_threads = min(self._threads_allowed(), available_threads())
         return super().solve_together(chains, params, at_once)
 
-    @cached_property
+    @property
     def calls_python(self) -> bool:
         """See :class:`Solver`."""
-        return calls_python([self.density.logp, self.density.dlogp])
+        density = self.density
+        takes_products = self.plan.window > 1 and self.spec.n_probes(density.size) > 0
+
+        def finds_any() -> bool:
+            outputs = [density.logp, density.dlogp]
+            if takes_products:
+                with in_precision(density.dtype):
+                    outputs.append(density.hvp(density.x, density.x.type("v")))
+            return calls_python(outputs)
+
+        return self._compiled(("calls_python", takes_products), finds_any)
 
     def _available_cores(self) -> int:
         return available_threads()
@@ -292,9 +303,6 @@ class NumbaSolver(Solver):
         return tuple(
             a if a.flags.carray else self._passed(i, a, copy) for i, a in enumerate(arrays)
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_programs": {}}
 
 
 def available_threads() -> int:

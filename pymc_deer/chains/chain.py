@@ -270,10 +270,10 @@ class Chain:
         if kept:
             record.divergences = int(solved.columns["divergences"][n - 1])
         if n < self.record.stretch_draws:
-            streams, draw = self.record.streams, self.solver.draw_momenta
             n_used, size = n * solved.steps_per_draw, len(record.x)
             # Probes only shape guesses: those of what is dropped may come again.
-            _, record.streams = streams.ahead(n_used, size, solved.tuning, draw)
+            record.streams = self.record.streams.branch(sweeps=False)
+            record.streams.tape(n_used, size, solved.tuning, self.solver.draw_momenta)
         elif record.ahead is not None:
             # None of them was in vain.
             record.ahead = 2 * record.ahead if record.ahead < self.draws_at_once else None
@@ -364,7 +364,9 @@ class Chain:
 
     def warning(self) -> str | None:
         """What the user should know about the draws kept: each thing once."""
-        messages = [self.narrowing_warning(), mixing_warning([self])]
+        messages = [self.narrowing_warning()]
+        if not self.record.n_draws_left:
+            messages.append(mixing_warning([self]))
         return " ".join(filter(None, messages)) or None
 
     def narrowing_warning(self) -> str | None:
@@ -377,9 +379,9 @@ class Chain:
 
     @property
     def few_effective(self) -> float | None:
-        """What all draws kept are worth in the slowest direction, where that is too little."""
+        """What the draws kept are worth in the slowest direction, where that is too little."""
         kept = self.record.kept
-        if self.record.n_draws_left or kept.count < _ENOUGH_DRAWS:
+        if kept.count < _ENOUGH_DRAWS:
             return None
         time = kept.autocorrelation_time()
         return kept.count / time if time > _SLOW else None

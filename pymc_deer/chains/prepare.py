@@ -32,7 +32,7 @@ from pymc_deer.jacobian import Rule
 from pymc_deer.layout import Point
 from pymc_deer.metric import MetricKind, identity_metric
 from pymc_deer.options import Auto, BackendName, Options
-from pymc_deer.start import find_start
+from pymc_deer.start import find_starts
 from pymc_deer.status import StartError, shrunk_window, warn_caller
 from pymc_deer.sweep import SweepSpec
 from pymc_deer.warmup.adaptation import Warmup, start_warmup
@@ -201,7 +201,8 @@ def warmed_up(options: Options, solver: Solver, model: Model, point: Point) -> P
     if solver.n_together > _FEW_CHAINS:
         solver = solver.for_chains(1)
     params = solver.density.param_values(point)
-    start = find_start(model, solver, point, (), params, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    [start] = find_starts(model, solver, [point], [()], params, [rng])
     curvature = options.curvature or DEFAULT_CURVATURE
     density = solver.density
     factor = options.metric_factor(density.size)

@@ -1,6 +1,6 @@
 """What can be seen to be impossible before a chain runs, and is said then."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -58,12 +58,22 @@ def refuse_hvp(options: Options, density: Density) -> None:
             _refuse_second_derivative(options, density)
         return
     expected = "a function (x, v) -> H v of symbolic vectors, which gives another"
+    v = density.x.type("v")
     try:
-        product: Any = options.hvp(density.x, density.x.type("v"))
+        product: Any = options.hvp(density.x, v)
         if not isinstance(product, Variable) or getattr(product.type, "ndim", None) != 1:
             raise TypeError(f"It gives {product}.")
+        if others := _roots_beside(product, {density.x, v}):
+            names = ", ".join(map(str, others))
+            raise TypeError(f"It depends on {names}, too: put values in their place.")
     except Exception as error:
         raise invalid_option(options.sampler, "hvp", options.hvp, expected) from error
+
+
+def _roots_beside(product: Variable, known: Set[Variable]) -> list[Variable]:
+    """What a graph is made of beside constants and what is known."""
+    roots = (v for v in ancestors([product]) if v.owner is None)
+    return [root for root in roots if root not in known and not isinstance(root, Constant)]
 
 
 def _refuse_second_derivative(options: Options, density: Density) -> None:

@@ -317,7 +317,7 @@ def on_many_devices(n: int, *axes: str) -> Trigger:
     """The mistake is the number of devices, which need not exist: none is used."""
 
     def trigger(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
-        asked = AskedDevices("many", np.full(n, jax.devices()[0]), axes or None)
+        asked = AskedDevices(np.full(n, jax.devices()[0]), axes or None)
         patch.setattr("pymc_deer.sampling.hardware.asked_devices", lambda _: asked)
         return together(devices=n, chains=1, **SETTLED)(sampler, patch)
 
@@ -350,6 +350,14 @@ def of_other_processes(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> ob
     )
     patch.setattr("jax.devices", lambda: all_devices)
     return together(devices=1)(sampler, patch)
+
+
+def uneven_processes(sampler: type[DeerStep], patch: pytest.MonkeyPatch) -> object:
+    device = jax.devices()[0]
+    others = [SimpleNamespace(process_index=i) for i in (1, 1)]
+    patch.setattr("jax.process_index", lambda: 1)
+    patch.setattr("jax.devices", lambda: [device, *others])
+    return together(devices=[device])(sampler, patch)
 
 
 def profiled(build: Callable[[], pm.Model] = one_variable, **arguments: Any) -> Trigger:
@@ -468,16 +476,16 @@ def held(folder: Path) -> object:
 
 @cache
 def stored(kernel: str) -> tempfile.TemporaryDirectory[str]:
-    """A run of one draw, in a directory that goes with the process."""
+    """A run of two draws, in a directory that goes with the process."""
     folder = tempfile.TemporaryDirectory()
     store(kernel, folder.name)
     return folder
 
 
 def store(kernel: str, path: str | Path) -> None:
-    """A run of one draw, there."""
+    """A run of two draws, there."""
     options: dict[str, Any] = {"kernel": kernel, "backend": "jax", "window": 1, "quiet": True}
-    pymc_deer.sample(1, tune=0, chains=1, model=ONE_VARIABLE, store=path, **options)
+    pymc_deer.sample(2, tune=0, chains=1, model=ONE_VARIABLE, store=path, **options)
 
 
 def kernel_of(sampler: type[DeerStep]) -> str:
@@ -751,6 +759,15 @@ def extended(by: Callable[[Any], object]) -> Trigger:
     return trigger
 
 
+def of_a_nested_model(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    with pm.Model():
+        with pm.Model(name="inner"):
+            x = pm.Normal("x")
+            step = sampler(backend="jax", window=1)  # type: ignore[call-arg]
+        pm.Normal("y", x, observed=1.0)
+        return sample(step)
+
+
 def set_anew(values: np.ndarray) -> Trigger:
     """The mistake is in data that are given after the step is made."""
 
@@ -796,6 +813,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         for value in NOT_POSITIVE
     ),
     "`target_accept` outside (0, 1)": each("target_accept", 0.0, 1.0, float("nan"), "0.7", None),
+    "`target_accept` beside `step_size`": made(target_accept=0.9, step_size=0.1),
     "`step_size_jitter` outside [0, 1)": each("step_size_jitter", 1.0, -0.1, "0.1", None),
     "`small_steps` outside [0, 1)": each("small_steps", 1.0, -0.1, "0.1", None),
     "`window` not an integer from 1 to 1048576": each("window", None, 2**20 + 1, *NOT_COUNTS),
@@ -828,8 +846,12 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     '`metric="dense"` in more dimensions than memory has room for': dense_in_little_memory,
     "`hvp` not callable": each("hvp", "grad", 3, np.ones(2)),
-    "`hvp` that fails, or gives no vector": each(
-        "hvp", lambda x: x, lambda x, v: 1.0, lambda x, v: pt.sum(v)
+    "`hvp` that fails, gives no vector, or depends on more": each(
+        "hvp",
+        lambda x: x,
+        lambda x, v: 1.0,
+        lambda x, v: pt.sum(v),
+        lambda x, v: pytensor.shared(2.0) * v,
     ),
     '`jacobian="stochastic"` or `"exact"` where logp has no second derivative': each(
         "jacobian", "stochastic", "exact", window=8, build=model_of(no_second_derivative)
@@ -869,6 +891,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     '`devices` with `backend="numba"`': together(devices=1, backend="numba"),
     "several processes, and `devices` that some of them have no part of": of_other_processes,
+    "several processes that see different numbers of devices": uneven_processes,
     "several processes without `random_seed`": in_processes(),
     'several processes with `window="auto"`, or with windows whose `jacobian` or `curvature` is '
     "left open": tuple(
@@ -922,7 +945,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         together(initvals=value, chains=2)
         for value in ({"z": 1.0}, {"x_log__": 1.0}, {5: 1.0}, [None, {"x": 1.0, "z": 2.0}])
     ),
-    "`var_names` with a name that the model does not have": together(var_names=["z"]),
+    "`var_names` with a name that no unobserved variable of the model has": (
+        together(var_names=["z"])
+    ),
     "`var_names` that is no list, or an empty one": (
         *(
             together(var_names=value)
@@ -938,8 +963,12 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "`resume` of something that is no step of ours, such as its class": (
         lambda sampler, _: pymc_deer.resume(sampler, halfway(sampler).sampling_state),
-        lambda *_: pymc_deer.resume("run", None),
+        lambda *_: pymc_deer.resume(cast(Any, None), None),
         lambda *_: pymc_deer.resume(CompoundStep([pm.Slice(model=one_variable())]), None),
+    ),
+    "`resume` of a stored run": (
+        lambda *_: pymc_deer.resume(cast(Any, "run.zarr")),
+        lambda *_: pymc_deer.resume(cast(Any, Path("run.zarr")), ONE_VARIABLE),
     ),
     "`resume` with something that is no state of such a step, such as one of the other sampler": (
         taken_up(lambda _: None),
@@ -1142,10 +1171,11 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`sample(resume=...)` with other settings than those of the run": tuple(
         goes_on(**{name: value})
         for name, value in {
-            **{"draws": 5, "chains": 2, "tune": 3, "random_seed": 1, "var_names": ["x"]},
+            **{"chains": 2, "tune": 3, "random_seed": 1, "var_names": ["x"]},
             **{"discard_tuned_samples": False, "window": 16, "metric": np.ones(1)},
         }.items()
     ),
+    "`sample(resume=...)` with fewer `draws` than the run was to have": goes_on(draws=1),
     "`sample(resume=...)` with `hvp` that the run has not, or without the one it has": goes_on(
         hvp=lambda x, v: -v
     ),
@@ -1194,13 +1224,12 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "a free variable that is censored, or a mixture with a single value, as hurdles are": tuple(
         made(model_of(build)) for build in (censored, spike_and_slab, hurdle, missing_and_censored)
     ),
-    "a variable or Potential that the model has come to have since the step was made": tuple(
-        extended(by)
-        for by in (
-            lambda x: pm.Normal("z", x),
-            lambda x: pm.Normal("z", x, observed=1.0),
-            lambda x: pm.Potential("z", -(x**2)),
-        )
+    "a variable or Potential that the model has come to have since the step was made, or that is "
+    "not of the nested model in whose context it was": (
+        of_a_nested_model,
+        extended(lambda x: pm.Normal("z", x)),
+        extended(lambda x: pm.Normal("z", x, observed=1.0)),
+        extended(lambda x: pm.Potential("z", -(x**2))),
     ),
     "NaN or masked values in `pm.set_data`": (
         set_anew(np.array([np.nan, 1.0])),

@@ -223,8 +223,9 @@ def test_beside_slice_sampling() -> None:
 def test_one_step_for_each_variable() -> None:
     with chained() as model:
         step = DeerMALA(backend="jax", blocked=False)
-        assert isinstance(step, CompoundStep)
-        assert [method.vars[0].name for method in step.methods] == ["a", "x"]
+        for made in (step, DeerMALA(None, backend="jax", blocked=False)):
+            assert isinstance(made, CompoundStep)
+            assert [method.vars[0].name for method in made.methods] == ["a", "x"]
         idata = pm.sample(
             step=step,
             draws=20,
@@ -238,6 +239,29 @@ def test_one_step_for_each_variable() -> None:
     assert idata["posterior"]["x"].shape == (2, 20)
     assert len(np.unique(idata["posterior"]["x"].values)) > 20
     assert model is step.methods[0].model
+
+
+class Draws(BlockedStep):
+    """Indicators, whose type is int64, anew as booleans: as indices those are masks."""
+
+    def __init__(self, name: str) -> None:
+        model = pm.modelcontext(None)
+        self.vars, self.name = [model.rvs_to_values[model[name]]], name
+        self.rng = np.random.default_rng(SEED)
+
+    def step(self, point: Any) -> Any:
+        return {**point, self.name: self.rng.random(len(point[self.name])) < 0.5}, [{}]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_values_of_other_steps_are_taken_for_what_their_variables_are(backend: str) -> None:
+    with pm.Model():
+        k, mu = pm.Bernoulli("k", 0.5, shape=5), pm.Normal("mu", [0.0, 1e4], shape=2)
+        pm.Normal("y", mu[k], observed=np.full(5, 5.0))
+        steps = [Draws("k"), DeerMALA([mu], backend=backend)]
+        idata = pm.sample(step=steps, **{**SHORT, "tune": 20, "draws": 5, "chains": 1})
+    assert idata["posterior"]["k"].dtype == "int64"
+    assert len(np.unique(idata["posterior"]["mu"])) > 2
 
 
 class Reflection(BlockedStep):

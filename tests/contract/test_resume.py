@@ -164,6 +164,23 @@ def test_beside_another_step() -> None:
         resume(step, state)
 
 
+def test_beside_a_step_whose_tuning_ends_once() -> None:
+    """Each end of its tuning drops draws that DEMetropolisZ proposes from."""
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Normal("y", x)
+        steps: Any = [DeerMALA([x], backend="jax"), pm.DEMetropolisZ([model["y"]], S=np.ones(1))]
+        step: Any = CompoundStep(steps)
+    step.model = model
+    stored = dict.fromkeys((TUNE - 11, TUNE - 1, TUNE + 9), b"")
+    whole = states_of(step, stored)
+    for last, packed in stored.items():
+        rest = resume(step, *cloudpickle.loads(packed))
+        for name in ("x", "y"):
+            expected = whole["posterior"][name].to_numpy()[:, max(0, last + 1 - TUNE) :]
+            assert_array_equal(rest["posterior"][name].to_numpy(), expected)
+
+
 def test_inside_of_a_compound_step() -> None:
     with pm.Model() as model:
         x, y = pm.Normal("x"), pm.Normal("y")

@@ -29,6 +29,7 @@ from pymc_deer.examples import eight_schools
 from pymc_deer.ops.batch import BATCHINGS
 from pymc_deer.step import DeerStep
 from tests import support
+from tests.random_models.check import quick_compilation
 from tests.support import BACKENDS
 
 TUNE, DRAWS = 12, 30
@@ -130,6 +131,23 @@ def test_state_is_small() -> None:
     run(step, points[-1], TUNE + 3, 20)
     assert len(cloudpickle.dumps(step.sampling_state)) < 1.2 * early
     assert early < 50_000
+
+
+@pytest.mark.parametrize("precisions", [("float32", "float64"), ("float64", "float32")])
+def test_a_pickled_step_keeps_its_precision(precisions: tuple[str, str]) -> None:
+    """Processes that are started anew have PyTensor's own default, not what was set here."""
+    then, now = precisions
+    with pytensor.config.change_flags(floatX=then), pm.Model():
+        pm.Normal("x", 0.7, shape=3)
+        step = DeerMALA(backend="jax", window=1, step_size=0.5, metric=np.ones(3))
+        points = [begin(step), *run(step, step.model.initial_point(), 0, 3)]
+        packed = cloudpickle.dumps(step)
+        expected = run(step, points[-1], 3, 5)
+    with pytensor.config.change_flags(floatX=now):
+        copied = cloudpickle.loads(packed)
+        assert copied.density.dtype == then
+        assert copied.solver.plan.tol == step.solver.plan.tol
+        assert_same(run(copied, points[-1], 3, 5), expected)
 
 
 @pytest.mark.parametrize(("backend", "window", "sampler"), STEPWISE)
@@ -433,29 +451,32 @@ def resident() -> int:
 FOR_TEN_STEPS = 9e6
 
 
-def grows_by_ten_steps(backend: str, kept: list | None, n_times: int = 5) -> bool:
+def grows_by_ten_steps(backend: str, kept: list | None, n_times: int) -> bool:
     """Whether ten steps take memory for good, which `kept` keeps, if it is there.
 
     Of so many times ten, the median counts: threads and their pools of memory come once.
     """
     held = []
-    for _ in range(n_times + 1):
-        for _ in range(10):
-            step = small_step(backend)
-            support.sample(step, draws=5, tune=5, chains=1)
-            if kept is not None:
-                kept.append(step)
-        held.append(resident())
+    # PyMC's own functions are not what is asked about.
+    with quick_compilation():
+        for _ in range(n_times + 1):
+            for _ in range(10):
+                step = small_step(backend)
+                support.sample(step, draws=5, tune=5, chains=1)
+                if kept is not None:
+                    kept.append(step)
+            held.append(resident())
     return float(np.median(np.diff(held))) > FOR_TEN_STEPS
 
 
 def check_steps_take_no_more_memory(backend: str) -> None:
-    assert not grows_by_ten_steps(backend, None)
+    # On JAX they take a ninth of the bound.
+    assert not grows_by_ten_steps(backend, None, n_times=3 if backend == "jax" else 5)
 
 
 def check_kept_steps_take_more_memory(backend: str) -> None:
     # Seven times the bound.
-    assert grows_by_ten_steps(backend, [], n_times=3)
+    assert grows_by_ten_steps(backend, [], n_times=2)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Which Ops Numba leaves to Python, and that those are found wherever they are."""
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pymc as pm
@@ -14,9 +15,12 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.elemwise import Elemwise
 
 import pymc_deer.backends.numba  # noqa: F401
+from pymc_deer.backends import make_solver
+from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import build_density
 from pymc_deer.graphs.python_ops import calls_python
-from pymc_deer.sampling.recorder import Values
+from pymc_deer.sampling.recorder import Values, traced
+from pymc_deer.sweep import SweepSpec
 from tests.support import Opaque
 
 
@@ -71,7 +75,19 @@ def test_names_of_axes_are_none() -> None:
     """Numba has nothing for what has them, which is lowered before."""
     with pm.Model(coords={"i": range(3)}) as model:
         pmd.Deterministic("double", 2.0 * pmd.Normal("x", dims="i"))
-    assert not Values(model, build_density(model), None, 2).calls_python
+    assert not Values(model, build_density(model), traced(model, None), 2).calls_python
     with model:
         pm.Deterministic("opaque", Opaque()(model["x"].values))
-    assert Values(model, build_density(model), None, 2).calls_python
+    assert Values(model, build_density(model), traced(model, None), 2).calls_python
+
+
+def test_products_with_the_hessian_may_be_pythons_alone() -> None:
+    """They are called in windows, by the rules that take them."""
+    with pm.Model() as model:
+        pm.Normal("x", shape=2)
+    density = build_density(model, hvp=lambda x, v: Opaque()(v.sum()) * v)
+    plan = WindowPlan(64, None, 1e-6, 256)
+    solver = make_solver("numba", density, SweepSpec("diag", "secant"), plan)
+    assert not solver.calls_python
+    assert solver.with_rule("stochastic").calls_python
+    assert not solver.with_rule("stochastic").with_plan(replace(plan, window=1)).calls_python
