@@ -1,5 +1,6 @@
 """What holds for all tests, in this process and in those that they start."""
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -19,6 +20,9 @@ sys.dont_write_bytecode = False
 _FLAGS = (os.environ.get("PYTENSOR_FLAGS"), "cxx=", "on_opt_error=raise", "traceback__limit=0")
 os.environ["PYTENSOR_FLAGS"] = ",".join(filter(None, _FLAGS))
 
+PRELOADED = "tests.contract.test_store"
+"""A module with all that processes need of this one, and without JAX, which survives no fork."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have JAX keep what it compiles, as PyTensor does for Numba: tests share their models.
@@ -30,6 +34,14 @@ def pytest_configure(config: pytest.Config) -> None:
     place = tempfile.mkdtemp(worker) if cache is None else cache.mkdir(worker)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(place)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        # What all processes import that tests start so is imported once. Before the first of them.
+        multiprocessing.get_context("forkserver").set_forkserver_preload([PRELOADED])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those with a time limit of their own first: one that is begun last has a worker wait."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -164,32 +164,40 @@ class Alone(Parabola):
         cls.n_inside -= 1
 
 
+@cache
+def of_python() -> pm.Model:
+    with pm.Model() as model:
+        term = pm.Deterministic("term", Alone()(pm.Normal("x")))
+        pm.Potential("likelihood", term)
+    return model
+
+
 def most_at_once(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> int:
     """Calls of Python code at the same time, in chains and in recording them draw by draw."""
     monkeypatch.setattr(Alone, "most_inside", 0)
     monkeypatch.setattr("pymc_deer.chains.ensemble._MOST_NUMBERS", 1)
     monkeypatch.setattr("pymc_deer.chains.plan._LONGEST_CALL", 1)
     monkeypatch.setattr("pymc_deer.sampling.recorder._BLOCK_BYTES", 1)
-    with pm.Model() as model:
-        term = pm.Deterministic("term", Alone()(pm.Normal("x")))
-        pm.Potential("likelihood", term)
     options: dict[str, Any] = {"kernel": "mala", "window": 1, "steps_per_draw": 20, "tune": 50}
-    run(model, "numba", cores=2, **(options | changes))
+    run(of_python(), "numba", cores=2, **(options | changes))
     return Alone.most_inside
 
 
 NUMBA = pytest.mark.skipif("numba" not in BACKENDS, reason="Numba runs Python, JAX does not")
+ONE_STEP = pytest.mark.usefixtures("steps_made_once")
 OBJECT_MODE = pytest.mark.filterwarnings("ignore:Numba will use object mode:UserWarning")
 
 
 @NUMBA
 @OBJECT_MODE
+@ONE_STEP
 def test_python_code_is_called_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert most_at_once(monkeypatch) == 1
 
 
 @NUMBA
 @OBJECT_MODE
+@ONE_STEP
 def test_chains_in_threads_would_call_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumbaSolver, "calls_python", False)
     assert most_at_once(monkeypatch, var_names=["x"]) == 2
@@ -197,6 +205,7 @@ def test_chains_in_threads_would_call_it_at_once(monkeypatch: pytest.MonkeyPatch
 
 @NUMBA
 @OBJECT_MODE
+@ONE_STEP
 def test_a_recording_beside_the_chains_would_call_it_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
