@@ -1,6 +1,7 @@
 """The main job: ``python -m pymc_deer`` fits a model and checks the sampler on it."""
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pymc as pm
 from xarray import DataTree
 
-from pymc_deer.check import Comparison, compare_with_sequential
+from pymc_deer.check import compare_with_sequential
 from pymc_deer.examples import EXAMPLES
 from pymc_deer.mala import DeerMALA
 from pymc_deer.status import DeerError
@@ -90,6 +91,8 @@ def _new_file(text: str) -> Path:
         raise argparse.ArgumentTypeError(f"there is no directory {file.parent}")
     if file.is_dir():
         raise argparse.ArgumentTypeError(f"{file} is a directory")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{file} cannot be written")
     return file
 
 
@@ -105,7 +108,7 @@ def _statistics(idata: DataTree) -> str:
 
 
 def _check(step: DeerMALA) -> str:
-    comparison = step_comparison(step)
+    comparison = compare_with_sequential(step)
     return (
         f"{comparison.n_transitions} transitions in windows of {comparison.window}: "
         f"{comparison.sweeps_per_1000:.0f} sweeps per 1000 transitions at acceptance "
@@ -115,20 +118,6 @@ def _check(step: DeerMALA) -> str:
         f"{comparison.max_difference:.1e} (whitened units).\n"
         f"Of sequential MALA from a start {comparison.tol:.0e} away: "
         f"{comparison.own_difference:.1e}."
-    )
-
-
-def step_comparison(step: DeerMALA) -> Comparison:
-    """DEER against sequential MALA from where the step's last chain stands."""
-    record = step.record
-    assert record is not None
-    return compare_with_sequential(
-        step.density,
-        record.warmup.tuning,
-        record.x,
-        step.model.initial_point(),
-        backend=step.backend,
-        spec=step.solver.spec,
     )
 
 

@@ -1,20 +1,17 @@
-"""Exactness of a solver on a density: DEER against sequential MALA on one tape."""
+"""Exactness of a step's solver: DEER against sequential MALA on one tape."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pymc_deer.acceptance import acceptance_rates
-from pymc_deer.backends import make_solver
 from pymc_deer.backends.base import Solver
-from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
-from pymc_deer.density import Density
-from pymc_deer.layout import Point
 from pymc_deer.noise import draw_tape
-from pymc_deer.options import BackendName
-from pymc_deer.sweep import SweepSpec
+from pymc_deer.step import DeerStep
+
+_WINDOW, _TRANSITIONS, _TOL = 256, 1024, 1e-6
 
 
 @dataclass(frozen=True)
@@ -56,51 +53,30 @@ class Comparison:
         return 1000 * self.n_sweeps / self.n_transitions
 
 
-def compare_with_sequential(
-    density: Density,
-    tuning: Tuning,
-    x: np.ndarray,
-    point: Point,
-    *,
-    backend: BackendName,
-    spec: SweepSpec,
-    window: int = 256,
-    n_transitions: int = 1024,
-    tol: float = 1e-6,
-    seed: int = 0,
-) -> Comparison:
-    """Run one tape twice from x, in windows and step by step.
-
-    Parameters
-    ----------
-    density, tuning, x
-        What to sample, with which step size and metric, from which state, shape (D,).
-    point
-        Values of the variables that the density is conditioned on.
-    backend
-        ``numba`` or ``jax``.
-    spec
-        Kind of metric, Jacobian rule, and where momenta are made.
-    """
-    params = density.param_values(point)
-    z = tuning.metric.to_z(x)
-    plan = WindowPlan(window, max_sweeps=window, tol=tol, capacity=n_transitions)
-    windows = make_solver(backend, density, spec, plan)
-    sequential = windows.with_plan(replace(plan, window=1, max_sweeps=1))
-    rngs = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(3)]
-    tape = draw_tape(rngs[0], rngs[1], n_transitions, density.size, windows.draw_momenta)
+def compare_with_sequential(step: DeerStep) -> Comparison:
+    """Run one tape twice from where the step's last chain stands, in windows and step by step."""
+    record, density = step.record, step.density
+    assert record is not None
+    tuning = record.warmup.tuning
+    z = tuning.metric.to_z(record.x)
+    plan = WindowPlan(_WINDOW, max_sweeps=_WINDOW, tol=_TOL, capacity=_TRANSITIONS)
+    windows = step.solver.with_plan(plan)
+    sequential = windows.with_plan(replace(plan, window=1))
+    normal, uniform, probes = np.random.default_rng(0).spawn(3)
+    tape = draw_tape(normal, uniform, _TRANSITIONS, density.size, windows.draw_momenta)
+    params = density.param_values(step.model.initial_point())
 
     def run(solver: Solver, start: np.ndarray) -> Trajectory:
-        return solver.solve(start, tape, tuning, params, rngs[2])
+        return solver.solve(start, tape, tuning, params, probes)
 
-    solved, exact, moved = run(windows, z), run(sequential, z), run(sequential, z + tol)
+    solved, exact, moved = run(windows, z), run(sequential, z), run(sequential, z + _TOL)
     return Comparison(
-        n_transitions=n_transitions,
-        window=window,
+        n_transitions=_TRANSITIONS,
+        window=_WINDOW,
         n_sweeps=solved.n_sweeps,
         n_fallback=solved.n_fallback,
         acceptance_rate=float(acceptance_rates(exact.log_alpha).mean()),
         max_difference=float(np.abs(solved.z - exact.z).max()),
-        tol=tol,
+        tol=_TOL,
         own_difference=float(np.abs(moved.z - exact.z).max()),
     )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property, partial
-from threading import Event
+from functools import partial
+from threading import Event, RLock
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from pymc_deer.backends.blas import Blas
 from pymc_deer.backends.pace import Pace
 from pymc_deer.backends.request import Job, Request, TapedRequest, Tuning
-from pymc_deer.backends.threads import OneAtATime, Threads, available_cores, existing_cores
+from pymc_deer.backends.threads import Threads, available_cores, existing_cores
 from pymc_deer.backends.trajectory import SOLVED, Buffers, Found, Noise, Trajectory
 from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.density import Density
@@ -78,7 +78,7 @@ class Solver(ABC):
         self.plan = plan
         self.threads, self._blas = Threads(), Blas()
         self._programs: dict[Hashable, Any] = {}
-        self._compiling = OneAtATime()
+        self._compiling = RLock()
         self._normals = FasterOnceMany(self.many_normals)
         self._batchings: dict[Hashable, Batching] = {}
         self._passed_on: dict[Hashable, tuple[Any, Any]] = {}
@@ -115,7 +115,6 @@ class Solver(ABC):
         return self._changed(_cores=self._spare_cores() if n is None else min(n, existing_cores()))
 
     def _changed(self, **attributes: Any) -> Self:
-        # Compiled programs included, which pickling leaves behind.
         return duplicate(self, **attributes)
 
     def _compiled(self, key: Hashable, build: Callable[[], Any]) -> Any:
@@ -215,7 +214,7 @@ class Solver(ABC):
         is_long = self.plan.window > 1 or len(chains) * seconds > _THREADS_SECONDS
         return self._is_compiled and is_long
 
-    @cached_property
+    @property
     def calls_python(self) -> bool:
         """Whether programs call Python code of the model's, which may not bear two threads."""
         return False
@@ -335,9 +334,6 @@ class Solver(ABC):
     def blas_threads(self) -> int:
         """Threads that BLAS may use now."""
         return self._blas.n_threads
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"threads": Threads(), "_passed_on": {}}
 
     def _scalar(self, value: float) -> np.ndarray:
         return np.asarray(value, dtype=self.density.dtype)

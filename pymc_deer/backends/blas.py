@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from threading import Lock
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from threadpoolctl import ThreadpoolController
@@ -22,7 +22,7 @@ class Pool(Protocol):
 
 
 class Blas:
-    """The libraries that are loaded when it is first asked; a pickled copy asks anew."""
+    """The libraries that are loaded when it is first asked."""
 
     def one_thread(self) -> AbstractContextManager[None]:
         """Where matrices are small: threads would only get in each other's way, and in that of
@@ -41,9 +41,6 @@ class Blas:
     def _pools(self) -> Sequence[Pool]:
         found: Any = ThreadpoolController().select(user_api="blas")
         return found.lib_controllers
-
-    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
-        return type(self), ()
 
 
 class _Holder:

@@ -4,8 +4,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from threading import Event, RLock
-from typing import Any, Self
+from threading import Event
 
 
 def available_cores() -> int:
@@ -57,20 +56,3 @@ class Threads:
         while self._pools:
             _, pool = self._pools.popitem()
             pool.shutdown()
-
-
-class OneAtATime:
-    """A lock of one process: a copy that is pickled has its own."""
-
-    def __init__(self) -> None:
-        self._lock = RLock()
-
-    def __enter__(self) -> Self:
-        self._lock.acquire()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._lock.release()
-
-    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
-        return type(self), ()

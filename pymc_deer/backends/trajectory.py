@@ -87,10 +87,6 @@ class Noise(NamedTuple):
             np.ascontiguousarray(tape.lengths, dtype=np.int64),
         )
 
-    def after(self, n: int) -> "Noise":
-        """Without the first n transitions."""
-        return self.part(slice(n, None))
-
     def part(self, rows: slice) -> "Noise":
         """Of some of the transitions."""
         return Noise(*(array[rows] for array in self))

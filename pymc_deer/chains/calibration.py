@@ -83,7 +83,7 @@ def rule_windows_out(solver: Solver, params: Sequence[np.ndarray]) -> Calibratio
         f"Windows evaluate at least {_LEAST_WORK} times the gradients of the sequential chain, and "
         f"here a batch of this model can be at most {gain:.0f} times cheaper a state."
     )
-    return Calibration(1, DEFAULT_RULE, DEFAULT_CURVATURE, None, reason)
+    return _step_by_step(reason)
 
 
 def choose_window(
@@ -108,13 +108,13 @@ def choose_window(
             f"Step by step the draws take {trials.run_seconds(sequential):.1f} seconds, and "
             "windows take longer to compile."
         )
-        return Calibration(1, rules[0], DEFAULT_CURVATURE, None, reason, (sequential,))
+        return _step_by_step(reason, sequential)
     widths = [w for w in _WIDTHS[device] if trials.fits(w)]
     found = _search(trials, widths, rules[0], device, max_sweeps)
     best = min([sequential, *found], key=_time)
     if WORTH_LEAVING * best.microseconds > sequential.microseconds:
         reason = "No window was faster than the sequential chain."
-        return Calibration(1, rules[0], DEFAULT_CURVATURE, None, reason, (sequential, *found))
+        return _step_by_step(reason, sequential, *found)
     best, others = _best_rule(trials, best, rules[1:])
     speed = sequential.microseconds / best.microseconds
     reason = f"Windows of {best.window} were {speed:.1f} times as fast as the sequential chain."
@@ -133,6 +133,11 @@ def choose_curvature(
     if not np.isfinite(best.microseconds):
         reason = f"With no bound c did windows of {window} converge in the sweeps allowed."
     return _calibration(best, reason, (trials.sequential, first, *others))
+
+
+def _step_by_step(reason: str, *trials: Trial) -> Calibration:
+    """With the defaults of what only windows have."""
+    return Calibration(1, DEFAULT_RULE, DEFAULT_CURVATURE, None, reason, trials)
 
 
 def _search(

@@ -31,13 +31,6 @@ class Streams:
         normal, uniform, probes, start, scale, length = rng.spawn(6)
         return cls(Rows(normal), Rows(uniform), probes, start, Rows(scale), Rows(length))
 
-    def ahead(
-        self, n: int, size: int, tuning: Tuning, draw: Draw = draw_normals
-    ) -> "tuple[Tape, Streams]":
-        """What `tape` gives, and what comes behind it but for probes; nothing here moves."""
-        after = self.branch(sweeps=False)
-        return after.tape(n, size, tuning, draw), after
-
     def branch(self, *, sweeps: bool) -> "Streams":
         """Generators that give the same and leave these where they are, with sweeps or without."""
         # Where there are no sweeps there are no probes; where a chain starts is behind it.

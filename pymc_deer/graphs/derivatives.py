@@ -4,6 +4,7 @@
 """Derivatives of a log-density, as graphs: the gradient, and products with the Hessian."""
 
 from collections.abc import Callable
+from functools import cache
 
 import pytensor
 import pytensor.tensor as pt
@@ -45,8 +46,8 @@ def automatic_hvp(x: Tensor, dlogp: Tensor) -> HvpFunction:
     Forward over reverse (``pushforward``) where the Ops support it, otherwise reverse over
     reverse. The graph is built on the first call only: the rule without HVPs never pays for it.
     """
-    cache: list[tuple[Tensor, Tensor]] = []
 
+    @cache
     def build() -> tuple[Tensor, Tensor]:
         v = x.type("v")
         try:
@@ -59,9 +60,7 @@ def automatic_hvp(x: Tensor, dlogp: Tensor) -> HvpFunction:
         return v, product
 
     def hvp(at: Tensor, direction: Tensor) -> Tensor:
-        if not cache:
-            cache.append(build())
-        v, product = cache[0]
+        v, product = build()
         return graph_replace([product], {x: at, v: direction}, strict=False)[0]
 
     return hvp

@@ -10,7 +10,6 @@ indexing, a few sums.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Self
 
 from pytensor.graph.op import Op
@@ -55,21 +54,17 @@ class GradientFirst:
         logp: Callable[[Sequence[Tensor]], Tensor],
     ) -> Self:
         """Without another function for both."""
-        return cls(partial(_both, gradient, logp), gradient, logp)
+
+        def both(z: Tensor) -> list[Tensor]:
+            dlogp, *parts = gradient(z)
+            return [logp(parts), dlogp]
+
+        return cls(both, gradient, logp)
 
     @classmethod
     def of_both(cls, both: Callable[[Tensor], list[Tensor]]) -> Self:
         """Where logp is not known to follow from less: it is a part itself."""
         return cls(both, lambda z: both(z)[::-1], lambda parts: parts[0])
-
-
-def _both(
-    gradient: Callable[[Tensor], list[Tensor]],
-    logp: Callable[[Sequence[Tensor]], Tensor],
-    z: Tensor,
-) -> list[Tensor]:
-    dlogp, *parts = gradient(z)
-    return [logp(parts), dlogp]
 
 
 def common_parts(

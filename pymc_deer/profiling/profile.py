@@ -89,7 +89,7 @@ def profile(
     n_constants, params = count_constants(density), density.param_values(context.initial_point())
     bench = _Bench(context, density, widths)
     costs = [cost for name in names for cost in bench.measure(name)]
-    devices = {cost.backend: cost.device for cost in costs if cost.device}
+    devices: dict[BackendName, str] = {c.backend: c.device for c in costs if c.device}
     return Profile(
         n_dim=density.size,
         dtype=density.dtype,
@@ -98,7 +98,7 @@ def profile(
         + n_constants * np.dtype(density.dtype).itemsize,
         metric=metric_kind(Options(), density),
         work=count_gradient(density),
-        libraries={n: libraries(n, device) for n, device in devices.items()},  # type: ignore[arg-type]
+        libraries={n: libraries(n, device) for n, device in devices.items()},
         costs=tuple(costs),
         discrete=tuple(v.name for v in context.value_vars if v.name not in density.layout.names),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite, nan
 
 from pymc_deer.chains.calibration import WORTH_LEAVING
-from pymc_deer.options import BACKENDS
+from pymc_deer.options import BACKENDS, BackendName
 from pymc_deer.profiling.cost_shares import Work
 
 CPU = "cpu"
@@ -49,7 +49,7 @@ class WindowCost:
         Why something was not measured; empty otherwise.
     """
 
-    backend: str
+    backend: BackendName
     device: str
     window: int
     gradient_us: float = nan

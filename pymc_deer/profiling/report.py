@@ -12,6 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from pymc_deer.metric import MetricKind
 from pymc_deer.profiling.cost_shares import Libraries, Work
 from pymc_deer.profiling.recommendation import WindowCost, recommend, rounded
 
@@ -73,7 +74,7 @@ class Profile:
     dtype: str
     n_data: int
     data_bytes: int
-    metric: str
+    metric: MetricKind
     work: Work
     libraries: dict[str, Libraries]
     costs: tuple[WindowCost, ...]

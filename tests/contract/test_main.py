@@ -1,5 +1,6 @@
 """The main job, as a newcomer runs it."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 import xarray as xr
 
 from pymc_deer import DeerMALA
-from pymc_deer.__main__ import _verdict, main, step_comparison
+from pymc_deer.__main__ import _verdict, main
+from pymc_deer.check import compare_with_sequential
 from tests.support import sample
 
 
@@ -44,7 +46,7 @@ def test_the_check_has_its_momenta_from_where_the_chain_has_them() -> None:
         step = DeerMALA(backend="jax", window=1, noise="device")
         assert isinstance(step, DeerMALA)
         sample(step, draws=20, tune=100)
-    assert 0 < step_comparison(step).max_difference < 1e-4
+    assert 0 < compare_with_sequential(step).max_difference < 1e-4
 
 
 def test_main_job_refuses_an_unknown_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,6 +72,24 @@ def test_main_job_refuses_what_it_could_not_finish(
     with pytest.raises(SystemExit):
         main(arguments)
     assert told in capsys.readouterr().err
+
+
+def test_main_job_refuses_a_file_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there.nc").touch()
+    asked = []
+
+    def access(path: Path, mode: int) -> bool:
+        asked.append((path, mode))
+        return False
+
+    monkeypatch.setattr("os.access", access)
+    for name in ("new.nc", "there.nc"):
+        with pytest.raises(SystemExit):
+            main(["--output", str(tmp_path / name)])
+        assert f"{tmp_path / name} cannot be written" in capsys.readouterr().err
+    assert asked == [(tmp_path, os.W_OK), (tmp_path / "there.nc", os.W_OK)]
 
 
 def test_main_job_says_which_package_is_missing(

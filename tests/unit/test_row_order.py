@@ -1,6 +1,5 @@
 """Observations change places where sums by group are faster for it, and nothing else changes."""
 
-import pickle
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -350,8 +349,6 @@ def test_data_that_stay_are_put_in_order_once() -> None:
         [True, False],
         [False, True],
     )
-    copied = pickle.loads(pickle.dumps(density._sources))
-    assert not any(vars(source)["_last"] for source in copied)
 
 
 def test_data_that_change_later_are_put_in_the_same_order() -> None:

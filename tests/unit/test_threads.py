@@ -1,6 +1,5 @@
 """Threads that run chains beside each other."""
 
-import pickle
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing
 from threading import Event
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from pymc_deer.backends.spares import Spares
-from pymc_deer.backends.threads import OneAtATime, Threads
+from pymc_deer.backends.threads import Threads
 
 
 def test_an_interrupt_before_all_have_begun_stops_those_that_have(
@@ -46,22 +45,6 @@ def test_a_failure_stops_the_others_and_is_told(fails_first: bool) -> None:
     with closing(Threads()) as threads, pytest.raises(ZeroDivisionError):
         threads.run(tasks, 2, stopped)
     assert told == [True], "was told to stop"
-
-
-def test_a_lock_lets_one_thread_in_and_is_not_pickled() -> None:
-    lock, inside = OneAtATime(), Event()
-
-    def enter() -> None:
-        with lock:
-            inside.set()
-
-    with ThreadPoolExecutor(1) as pool:
-        with lock, lock:
-            waiting = pool.submit(enter)
-            with pickle.loads(pickle.dumps(lock)):
-                assert not inside.wait(0.05)
-        waiting.result(timeout=20)
-    assert inside.is_set()
 
 
 def test_what_another_thread_takes_first_is_made_anew() -> None:
