@@ -40,7 +40,7 @@ from pymc_deer.graphs.lookups import lengths_looked_up, refuse_outside
 from pymc_deer.graphs.named_axes import ARRAY_TYPES, array_like, named_as, without_names
 from pymc_deer.graphs.row_order import RowOrder, in_fast_order
 from pymc_deer.graphs.sums_by_group import summed_by_group_first
-from pymc_deer.layout import Layout, Point, changed_shape
+from pymc_deer.layout import Layout, Point, changed_shape, other_type
 from pymc_deer.precision import added_in_float64, precision_of, with_float64_meant
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
@@ -107,7 +107,9 @@ class Density:
             if given.shape != param.type.shape:
                 raise changed_shape(param.name, param.type.shape, given.shape)
             # Other steps may give booleans for integers, say, and as indices those are masks.
-            given = given.astype(param.type.dtype, casting="same_kind", copy=False)
+            if not np.can_cast(given.dtype, param.type.dtype, "same_kind"):
+                raise other_type(param.name, param.type.dtype, given.dtype)
+            given = given.astype(param.type.dtype, copy=False)
             values.append(source.prepared(given) if isinstance(source, _Prepared) else given)
         for fixed in self._fixed:
             fixed.refuse_change()

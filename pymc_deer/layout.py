@@ -89,3 +89,11 @@ def changed_shape(name: str, old: tuple[int, ...], new: tuple[int, ...]) -> Mode
         f"{name} changed from shape {old} to {new} since this step was made. Make the step anew, "
         "after the change."
     )
+
+
+def other_type(name: str, expected: str, given: np.dtype) -> ModelError:
+    """What to raise of a variable's values that are not of its type, and do not become it."""
+    return ModelError(
+        f"{name}: another step gives it values of type {given}, and it is of type {expected}. Have "
+        "that step give values of its type."
+    )

@@ -82,9 +82,10 @@ class DeerMALA(DeerStep):
         float64 and 1e-4 in float32 by default.
     max_sweeps
         Sweeps allowed for every W transitions; the rest then runs step by step and is counted in
-        the statistic ``fallback``. By default W / 2 + 8, and for W <= 32 at most 3/4 W: with few
-        more transitions than sweeps, these no longer pay on any device; with ``window="auto"`` 1.5
-        times the sweeps at which the window would be no faster than single steps.
+        the statistic ``fallback``. By default W / 2 + 8, of narrow windows 3/4 W or 6, and always
+        less than W: with few more transitions than sweeps, these no longer pay on any device; with
+        ``window="auto"`` 1.5 times the sweeps at which the window would be no faster than single
+        steps.
     noise
         Where the momenta of the tape are made. ``"host"``: NumPy's numbers, the same for all
         backends, devices and dtypes. ``"device"``: by JAX where the chain runs, from a key for each

@@ -34,7 +34,7 @@ def resume(
         A value of `step.sampling_state`.
     point
         The last draw before the state was taken, unconstrained, in any order. Not needed where one
-        `step` moves all variables of the model.
+        `step` moves all variables of the model, and no data were set anew since it made its draws.
 
     Returns
     -------

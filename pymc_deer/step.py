@@ -226,8 +226,9 @@ class DeerStep(BlockedStep):
         others = (term for term in _terms_of(self.model.root) if term.name not in self._terms)
         if more := [str(term.name) for term in others if not moved.isdisjoint(ancestors([term]))]:
             raise ModelError(
-                f"{', '.join(more)}: in the model, and no part of this step's log-density. Make "
-                "the step when the model is whole, in the context of the outermost one."
+                f"{', '.join(more)}: in the model, and no part of the log-density that is sampled. "
+                "Make the step, or sample, when the model is whole, in the context of the "
+                "outermost one."
             )
 
     def new_record(self, rng: np.random.Generator, tune: int, draws: int) -> ChainRecord:

@@ -4,7 +4,8 @@ The arrays are as long as the run will be, but what readers are told is the numb
 committed: rows are written first, then the one file with the metadata of all arrays is replaced as
 a whole. So a process that is killed leaves a store that is whole, and rows behind those committed,
 if any, are out of sight until they are written again. Readers that pass that file by, and ask for
-each array's own metadata, are told of the draws when the run has ended, or nothing.
+each array's own metadata, are told of the draws when the run has ended, or nothing; of a run that
+goes on, of those that it had.
 
 The format is Zarr's version 2, which versions 2 and 3 of the package read and write.
 """
@@ -333,10 +334,10 @@ def _create_array(
         for dim, size in zip(variable.dims, variable.shape, strict=True)
     ]
     shape = tuple(size for _, size in axes)
-    rows_per_chunk = rows_per_chunk if len(axes) > 1 else _ROWS_OF_COORDINATE
-    chunks = tuple(
-        max(1, min(size, rows_per_chunk) if dim == "draw" else size) for dim, size in axes
-    )
+    if len(axes) == 1:
+        rows_per_chunk = min(max(n_draws, rows_per_chunk), _ROWS_OF_COORDINATE)
+    # Of any number of draws: a run may go on to more.
+    chunks = tuple(rows_per_chunk if dim == "draw" else max(1, size) for dim, size in axes)
     create = group.create_dataset if _is_zarr_2() else group.create_array
     # Readers take a fill value for missing data.
     array = create(name, shape=shape, chunks=chunks, dtype=variable.dtype, fill_value=None)

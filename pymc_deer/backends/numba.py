@@ -3,7 +3,7 @@
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from threading import Event
 from typing import Any
 
@@ -145,17 +145,18 @@ class NumbaSolver(Solver):
     @property
     def calls_python(self) -> bool:
         """See :class:`Solver`."""
-        density = self.density
-        takes_products = self.plan.window > 1 and self.spec.n_probes(density.size) > 0
+        takes_products = self.plan.window > 1 and self.spec.n_probes(self.density.size) > 0
+        return self._gradients_call_python or (takes_products and self._products_call_python)
 
-        def finds_any() -> bool:
-            outputs = [density.logp, density.dlogp]
-            if takes_products:
-                with in_precision(density.dtype):
-                    outputs.append(density.hvp(density.x, density.x.type("v")))
-            return calls_python(outputs)
+    @cached_property
+    def _gradients_call_python(self) -> bool:
+        return calls_python([self.density.logp, self.density.dlogp])
 
-        return self._compiled(("calls_python", takes_products), finds_any)
+    @cached_property
+    def _products_call_python(self) -> bool:
+        x = self.density.x
+        with in_precision(self.density.dtype):
+            return calls_python([self.density.hvp(x, x.type("v"))])
 
     def _available_cores(self) -> int:
         return available_threads()

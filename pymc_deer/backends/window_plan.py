@@ -19,8 +19,8 @@ class WindowPlan:
         W, transitions solved at once; 1 runs the chain step by step.
     max_sweeps
         Sweeps allowed for every W transitions before the rest is run step by step; None for
-        W / 2 + 8, and for W <= 32 at most 3/4 W: with few more transitions than sweeps, these no
-        longer pay on any device.
+        W / 2 + 8, of narrow windows 3/4 W or 6, and always less than W: with few more transitions
+        than sweeps, these no longer pay on any device.
     tol
         Bound on the summed residuals of the states from which the next one is committed, in
         whitened units.
@@ -42,7 +42,8 @@ class WindowPlan:
         """Of a window."""
         if self.max_sweeps is not None:
             return self.max_sweeps
-        return min(self.window // 2 + 8, max(LEAST_SWEEPS, 3 * self.window // 4))
+        of_narrow = max(3 * self.window // 4, min(LEAST_SWEEPS, self.window - 1))
+        return max(1, min(self.window // 2 + 8, of_narrow))
 
     def narrowed(self, times: int) -> "WindowPlan":
         """The plan with a quarter of the window, so many times over; below 8 it is sequential.

@@ -91,7 +91,7 @@ def sample(
     ----------
     draws
         Recorded draws of each chain, after warm-up; 1000 by default, and beside `resume` as many as
-        the run was begun with. It may go on to more.
+        the run was last to have. It may go on to more.
     kernel
         ``"hmc"``, the default, for :class:`DeerHMC`; ``"mala"`` for :class:`DeerMALA`, whose
         transitions are of one leapfrog step. The default makes more effective draws a second on all

@@ -31,7 +31,7 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
     "step_size": st.none() | st.floats(1e-300, 1e300),
     "step_size_jitter": st.floats(0.0, 1.0, exclude_max=True),
     "small_steps": st.floats(0.0, 1.0, exclude_max=True),
-    "target_accept": st.floats(0.0, 1.0, exclude_min=True, exclude_max=True) | st.just("auto"),
+    "target_accept": st.just("auto") | st.floats(0.0, 1.0, exclude_min=True, exclude_max=True),
     "metric": st.sampled_from(
         [
             "auto",
@@ -76,7 +76,13 @@ def combinations(
     sampler: type[DeerStep], values: dict[str, st.SearchStrategy[Any]]
 ) -> st.SearchStrategy[tuple[type[DeerStep], dict[str, Any]]]:
     some = st.fixed_dictionaries({"window": WINDOWS}, optional=values)
-    return st.tuples(st.just(sampler), some)
+    return st.tuples(st.just(sampler), some.map(without_rate_of_fixed))
+
+
+def without_rate_of_fixed(options: dict[str, Any]) -> dict[str, Any]:
+    """Without an acceptance rate for a step size that is given, which is always refused."""
+    is_fixed = isinstance(options.get("step_size"), float)
+    return {n: v for n, v in options.items() if not (is_fixed and n == "target_accept")}
 
 
 def of_both(make: Any) -> st.SearchStrategy[tuple[type[DeerStep], dict[str, Any]]]:

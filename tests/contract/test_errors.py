@@ -759,6 +759,13 @@ def extended(by: Callable[[Any], object]) -> Trigger:
     return trigger
 
 
+def beside_floats(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
+    with pm.Model() as model:
+        x = pm.Normal("x", pm.Poisson("k", 2.0))
+        step = sampler([x], backend="jax", window=1)  # type: ignore[call-arg]
+    return step.step({**model.initial_point(), "k": np.array(1.5)})
+
+
 def of_a_nested_model(sampler: type[DeerStep], _: pytest.MonkeyPatch) -> object:
     with pm.Model():
         with pm.Model(name="inner"):
@@ -1231,6 +1238,8 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         extended(lambda x: pm.Normal("z", x, observed=1.0)),
         extended(lambda x: pm.Potential("z", -(x**2))),
     ),
+    "values that another step gives a variable, of a type that does not become the variable's, "
+    "such as floats for counts": beside_floats,
     "NaN or masked values in `pm.set_data`": (
         set_anew(np.array([np.nan, 1.0])),
         set_anew(np.ma.masked_array([1.0, 2.0], mask=[True, False])),

@@ -55,7 +55,7 @@ def test_a_sweep_of_narrower_windows_has_to_pay_as_well(
     assert [plan.narrowed(times).window for times in (1, 2, 3)] == [64, 16, 1]
 
 
-@pytest.mark.parametrize("window", [8, 12, 16, 24, 32, 64, 256])
+@pytest.mark.parametrize("window", [*range(2, 17), 24, 32, 64, 256])
 def test_windows_of_any_width_run_out_of_sweeps_before_each_commits_one(window: int) -> None:
     """One transition is sure of each: they would never be narrowed, however little they pay."""
     assert WindowPlan(window, None, 1e-6, 1024).sweep_budget(window) < window
