@@ -107,9 +107,10 @@ class Density:
             if given.shape != param.type.shape:
                 raise changed_shape(param.name, param.type.shape, given.shape)
             # Other steps may give booleans for integers, say, and as indices those are masks.
-            if not np.can_cast(given.dtype, param.type.dtype, "same_kind"):
-                raise other_type(param.name, param.type.dtype, given.dtype)
-            given = given.astype(param.type.dtype, copy=False)
+            if given.dtype != (expected := param.type.numpy_dtype):
+                if not np.can_cast(given.dtype, expected, "same_kind"):
+                    raise other_type(param.name, expected, given.dtype)
+                given = given.astype(expected)
             values.append(source.prepared(given) if isinstance(source, _Prepared) else given)
         for fixed in self._fixed:
             fixed.refuse_change()

@@ -91,7 +91,7 @@ def changed_shape(name: str, old: tuple[int, ...], new: tuple[int, ...]) -> Mode
     )
 
 
-def other_type(name: str, expected: str, given: np.dtype) -> ModelError:
+def other_type(name: str, expected: np.dtype, given: np.dtype) -> ModelError:
     """What to raise of a variable's values that are not of its type, and do not become it."""
     return ModelError(
         f"{name}: another step gives it values of type {given}, and it is of type {expected}. Have "
