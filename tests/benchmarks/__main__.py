@@ -133,11 +133,12 @@ def scale(suite: Suite, results: Results, resume: bool, end: float) -> None:
 def start(suite: Suite, results: Results, resume: bool, end: float) -> None:
     """Cold starts."""
     for model in suite.cold_models:
-        for sampler in suite.cold_samplers:
-            known = resume and results.has(model=model, sampler=sampler)
-            if not known and time.perf_counter() < end:
-                made = cold.rows([model], [sampler], suite.cold_tune, suite.setting)
-                _add_each(results, made)
+        left = [
+            s for s in suite.cold_samplers if not (resume and results.has(model=model, sampler=s))
+        ]
+        if left and time.perf_counter() < end:
+            made = cold.rows(model, left, suite.cold_tune, suite.setting, suite.cold_repeats)
+            _add_each(results, made)
 
 
 def widths(suite: Suite, results: Results, resume: bool, end: float) -> None:

@@ -95,13 +95,13 @@ CASES: dict[str, Case] = {
     "eight_schools": Case(eight_schools, draws=10_000),
     "four_gaussians": Case(four_gaussians, draws=10_000),
     "german_credit": Case(german_credit),
-    "breast_cancer": Case(breast_cancer, repeats=2),
+    "breast_cancer": Case(breast_cancer),
     "radon": Case(radon),
     # Hundreds of leapfrog steps for a draw.
     "horseshoe": Case(horseshoe, repeats=1, most_draws=1000),
-    "stochastic_volatility": Case(stochastic_volatility, repeats=2),
+    "stochastic_volatility": Case(stochastic_volatility),
     "hierarchical_100": Case(hierarchical_logistic, repeats=1),
-    "logistic_10k": Case(logistic(10_000), draws=300, tune=300, repeats=1, limit=250.0),
+    "logistic_10k": Case(logistic(10_000), repeats=1, limit=250.0),
     "hierarchical_10k": Case(
         partial(hierarchical, 10_000), draws=100, tune=200, chains=2, repeats=1
     ),

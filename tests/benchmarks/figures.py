@@ -11,6 +11,10 @@ import xarray as xr
 MAX_R_HAT, MIN_ESS = 1.01, 400
 """Where a run counts as converged, as in ``tests/statistical/checks.py``."""
 
+FIRST = ("compile_s", "total_s", "ess_per_s_all", "seconds_to_converge")
+"""Figures with compilation, which count for the first run of a process: what later ones compile
+anew, and what they find compiled, is another matter for each sampler."""
+
 _SCALARS = 100
 """Scalars of a variable that are looked at, evenly spaced: ArviZ takes a millisecond for each."""
 

@@ -1,13 +1,14 @@
 """NumPyro's NUTS, and BlackJAX's NUTS, MALA and ChEES-HMC, on the log-density that PyMC gives JAX.
 
-As `pm.sample` runs them (step sizes, metrics, jittered starts), but in two programs, warm-up and
-draws, compiled ahead, so that each has its own time. Chains are one batch on a GPU; on a CPU each
-has a device, PyMC's ``chain_method="parallel"``. Each sampler here is a function that compiles both
-for a job and returns what runs them with a seed.
+As `pm.sample` runs them (step sizes, metrics, jittered starts), but warm-up and draws apart and
+compiled ahead, so that each has its own time: NumPyro's by one program, as NumPyro has it, those of
+BlackJAX by two, as PyMC has them. Chains are one batch on a GPU; on a CPU each has a device, PyMC's
+``chain_method="parallel"``. Each sampler here is a function that compiles for a job and returns
+what runs it with a seed.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -32,6 +33,9 @@ OfSeed = Callable[[int], Run]
 """A run with a seed."""
 
 
+Program = Callable[..., Any]
+
+
 class Chains(NamedTuple):
     """A sampler of several chains at once: two functions that JAX can compile.
 
@@ -43,30 +47,80 @@ class Chains(NamedTuple):
         From keys and states to the positions, gradients and divergences of all draws.
     """
 
-    warm_up: Callable[..., Any]
-    draw: Callable[..., Any]
+    warm_up: Any
+    draw: Any
+
+    def compiled(self, keys: Sequence[Any], starts: Any) -> tuple[Program, Program]:
+        """Both, for keys and starts like these."""
+        warm_up = self.warm_up.lower(keys[0], starts).compile()
+        states = jax.eval_shape(self.warm_up, keys[0], starts)
+        return warm_up, self.draw.lower(keys[1], states).compile()
+
+
+class OneLoop(NamedTuple):
+    """A sampler of one chain whose transitions are the same in warm-up: compiled once for both.
+
+    Attributes
+    ----------
+    begin
+        From a key and a start to a state.
+    step
+        From a state to the next one, and what is kept of it.
+    tune, draws
+        Transitions of warm-up, and behind it.
+    """
+
+    begin: Program
+    step: Program
+    tune: int
+    draws: int
+
+    def compiled(self, keys: Sequence[Any], starts: Any) -> tuple[Program, Program]:
+        """Warm-up and draws of all chains, for keys and starts like these."""
+        begin = each_chain(self.begin)
+        advance = each_chain(self._advance, in_axes=(0, None))
+        states = jax.eval_shape(begin, keys[0], starts)
+        first = begin.lower(keys[0], starts).compile()
+        several = advance.lower(states, np.int32(0)).compile()
+
+        def warm_up(key: Any, starts: Any) -> Any:
+            return several(first(key, starts), np.int32(self.tune))[0]
+
+        def draw(key: Any, states: Any) -> Any:
+            del key  # the state has its own
+            return several(states, np.int32(self.draws))[1]
+
+        return warm_up, draw
+
+    def _advance(self, state: Any, n: Any) -> tuple[Any, Any]:
+        """By n transitions, and as many as there are draws of the last of them."""
+        _, one = jax.eval_shape(self.step, state)
+        empty = jax.tree.map(lambda a: jnp.zeros((self.draws, *a.shape), a.dtype), one)
+
+        def body(i: Any, carry: Any) -> Any:
+            state, kept = carry
+            state, found = self.step(state)
+            put = lambda rows, row: rows.at[i % self.draws].set(row)  # noqa: E731
+            return state, jax.tree.map(put, kept, found)
+
+        return jax.lax.fori_loop(0, n, body, (state, empty))
 
 
 def numpyro_nuts(job: Job) -> OfSeed:
     """NumPyro's NUTS."""
     from numpyro.infer import NUTS
 
-    def chains(logp: Callable[..., Any], constrain: Callable[..., Any], tune: int) -> Chains:
+    def chains(logp: Callable[..., Any], constrain: Callable[..., Any], tune: int) -> OneLoop:
         kernel = NUTS(potential_fn=lambda x: -logp(x), target_accept_prob=0.8)
 
-        def step(state: Any, _: Any) -> tuple[Any, Any]:
+        def step(state: Any) -> tuple[Any, Any]:
             state = kernel.sample(state, (), {})
             return state, (constrain(state.z), state.num_steps, state.diverging)
 
-        def warm_up(key: Any, x: Any) -> Any:
-            first = kernel.init(key, tune, x)
-            return jax.lax.scan(lambda s, _: (step(s, None)[0], None), first, length=tune)[0]
+        def begin(key: Any, x: Any) -> Any:
+            return kernel.init(key, tune, x)
 
-        def draw(key: Any, state: Any) -> Any:
-            del key  # the state has its own
-            return jax.lax.scan(step, state, length=job.draws)[1]
-
-        return Chains(each_chain(warm_up), each_chain(draw))
+        return OneLoop(begin, step, tune, job.draws)
 
     return compile_chains(job, chains, job.chains)
 
@@ -182,13 +236,15 @@ def blackjax_chees(job: Job) -> OfSeed:
     return lambda seed: replace(run(seed), more=more)
 
 
-def each_chain(function: Callable[..., Any]) -> Any:
+def each_chain(function: Program, in_axes: Any = 0) -> Any:
     """The function of one chain, for all of them."""
-    return jax.pmap(function) if N_DEVICES > 1 else jax.jit(jax.vmap(function))
+    if N_DEVICES > 1:
+        return jax.pmap(function, in_axes=in_axes)
+    return jax.jit(jax.vmap(function, in_axes))
 
 
-def compile_chains(job: Job, chains: Callable[..., Chains], n_chains: int) -> OfSeed:
-    """Compile both programs.
+def compile_chains(job: Job, chains: Callable[..., Chains | OneLoop], n_chains: int) -> OfSeed:
+    """Compile what a run needs.
 
     Parameters
     ----------
@@ -198,11 +254,9 @@ def compile_chains(job: Job, chains: Callable[..., Chains], n_chains: int) -> Of
     """
     begun = time.perf_counter()
     logp, constrain = _functions(job)
-    sampler: Any = chains(logp, constrain, DEFAULT_TUNE if job.tune is None else job.tune)
+    sampler = chains(logp, constrain, DEFAULT_TUNE if job.tune is None else job.tune)
     keys, starts = _keys(job.seed, n_chains), _starts(job, job.seed, n_chains)
-    warm_up = sampler.warm_up.lower(keys[0], starts).compile()
-    states = jax.eval_shape(sampler.warm_up, keys[0], starts)
-    draw = sampler.draw.lower(keys[1], states).compile()
+    warm_up, draw = sampler.compiled(keys, starts)
     compiling = time.perf_counter() - begun
 
     def run(seed: int) -> Run:

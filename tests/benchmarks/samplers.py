@@ -75,7 +75,7 @@ def ours(kernel: str, **options: Any) -> Sampler:
                 "sweeps": sweeps,
                 "leapfrog_steps": int(stats.attrs["deer_n_leapfrog"]),
                 "backend": str(stats.attrs["deer_backend"]),
-                **{f"own_{n}": options[n] for n in ("chains", "draws") if n in options},
+                **{f"own_{n}": options[n] for n in ("chains", "draws", "tune") if n in options},
             },
         )
 
@@ -199,5 +199,7 @@ GPU_OURS = ("deer_hmc", "deer_hmc_windows", "deer_mala", "deer_mala_windows")
 GPU = ("deer_hmc_256", "numpyro", "blackjax_nuts", "blackjax_chees")
 GPU_FEW = ("numpyro", "blackjax_nuts")
 """Others on a GPU; the second without those of hundreds of chains."""
+IMPORTED = {"nutpie": "nutpie"}
+"""What a sampler's process imports before it is asked: no import is part of a run."""
 USES_JAX = ("numpyro", "blackjax_nuts", "blackjax_mala", "blackjax_chees")
 """Samplers for which a CPU is to look like one device a chain, as PyMC has it."""

@@ -37,6 +37,7 @@ class Suite:
     cold_models: tuple[str, ...] = ()
     cold_samplers: tuple[str, ...] = ()
     cold_tune: int | None = None
+    cold_repeats: int = cold.REPEATS
     windows: tuple[tuple[str, str], ...] = ()
     minutes: float = 45.0
     scaling_share: float = 1.0
@@ -55,6 +56,7 @@ def cpu(cores: int, precision: str | None, *, quick: bool) -> Suite:
             cold.QUICK_MODELS,
             cold.QUICK_SAMPLERS,
             cold_tune=100,
+            cold_repeats=1,
             minutes=6.0,
         )
     return Suite(

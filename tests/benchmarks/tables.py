@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.benchmarks.figures import FIRST
+
 Row = Mapping[str, Any]
 
 USUAL_CHAINS = 4
@@ -15,8 +17,8 @@ RATIOS: dict[str, tuple[str, str, str]] = {
     "DeerMALA / nutpie": ("deer_mala", "nutpie", "ess_per_s"),
     "DeerHMC / nutpie": ("deer_hmc", "nutpie", "ess_per_s"),
     "DeerHMC on Numba / nutpie": ("deer_hmc_numba", "nutpie", "ess_per_s"),
-    "DeerMALA / nutpie, all": ("deer_mala", "nutpie", "ess_per_s_all"),
-    "DeerHMC / nutpie, all": ("deer_hmc", "nutpie", "ess_per_s_all"),
+    "nutpie / DeerMALA, to converge": ("nutpie", "deer_mala", "seconds_to_converge"),
+    "nutpie / DeerHMC, to converge": ("nutpie", "deer_hmc", "seconds_to_converge"),
     "DeerMALA / NumPyro": ("deer_mala", "numpyro", "ess_per_s"),
     "DeerHMC / NumPyro": ("deer_hmc", "numpyro", "ess_per_s"),
     "DeerMALA / BlackJAX": ("deer_mala", "blackjax_nuts", "ess_per_s"),
@@ -25,6 +27,8 @@ RATIOS: dict[str, tuple[str, str, str]] = {
     "DeerHMC in windows / NumPyro": ("deer_hmc_windows", "numpyro", "ess_per_s"),
     "DeerMALA in windows / BlackJAX": ("deer_mala_windows", "blackjax_nuts", "ess_per_s"),
     "DeerHMC in windows / BlackJAX": ("deer_hmc_windows", "blackjax_nuts", "ess_per_s"),
+    "DeerHMC in windows / ChEES-HMC": ("deer_hmc_windows", "blackjax_chees", "ess_per_s"),
+    "DeerHMC / ChEES-HMC, 256 chains": ("deer_hmc_256", "blackjax_chees", "ess_per_s"),
     "sequential / nutpie, time per gradient": (
         *("deer_sequential_numba", "nutpie", "us_per_gradient"),
     ),
@@ -38,11 +42,13 @@ _RIVALS = {
     "BlackJAX's NUTS": "blackjax_nuts",
 }
 HEADLINE: dict[str, tuple[str, str, str]] = {
-    f"{name}{suffix}": ("deer_hmc", sampler, figure)
-    for suffix, figure in {"": "ess_per_s", ", all": "ess_per_s_all"}.items()
-    for name, sampler in _RIVALS.items()
+    **{name: ("deer_hmc", sampler, "ess_per_s") for name, sampler in _RIVALS.items()},
+    **{
+        f"{name}, to converge": (sampler, "deer_hmc", "seconds_to_converge")
+        for name, sampler in _RIVALS.items()
+    },
 }
-"""Of those, what the README shows of `pymc_deer.sample(kernel="hmc")`: over whom."""
+"""What the README shows of `pymc_deer.sample()`: beside whom."""
 
 _RACE = {
     "sampler": "sampler",
@@ -106,8 +112,8 @@ def _sizes(rows: Sequence[Row]) -> str:
     """Chains, draws and warm-up of a model's runs, and of whom where they differ."""
     samplers: dict[str, list[str]] = {}
     for row in rows:
-        chains, draws = row.get("own_chains", row["chains"]), row.get("own_draws", row["draws"])
-        warmup = "each sampler's own" if row["tune"] is None else row["tune"]
+        chains, draws, tune = (row.get(f"own_{n}", row[n]) for n in ("chains", "draws", "tune"))
+        warmup = "each sampler's own" if tune is None else f"{tune:.0f}"
         size = f"{chains:.0f} chain{'s' * (chains > 1)} of {draws:.0f} draws, warm-up {warmup}"
         samplers.setdefault(size, []).append(row["sampler"])
     if len(samplers) == 1:
@@ -116,15 +122,22 @@ def _sizes(rows: Sequence[Row]) -> str:
 
 
 def ratio_table(rows: Sequence[Row], ratios: Mapping[str, tuple[str, str, str]] = RATIOS) -> str:
-    """Ratios of the models that have any, paired by repeat, and their geometric means."""
+    """Ratios of the models that have any, paired by repeat, and their geometric means.
+
+    Means are of the runs with the usual chains: others are short ones, of which no sampler's have
+    converged.
+    """
     models = dict.fromkeys((row["model"], row["chains"]) for row in rows)
     found = {m: {t: paired(rows, m, *ratio) for t, ratio in ratios.items()} for m in models}
     lines = [{"model": _named(*model), **of_model} for model, of_model in found.items()]
     lines = [line for line in lines if any(line[title] is not None for title in ratios)]
-    columns = {t: [line[t] for line in lines if line[t] is not None] for t in ratios}
-    columns = {title: values for title, values in columns.items() if values}
-    mean = {"model": "geometric mean"} | {t: geometric_mean(v) for t, v in columns.items()}
-    return table([*lines, mean], {title: title for title in ["model", *columns]})
+    shown = {"model": "model"}
+    shown |= {t: t for t in ratios if any(line[t] is not None for line in lines)}
+    usual = [found[model] for model in models if model[1] == USUAL_CHAINS]
+    columns = {t: [of[t] for of in usual if of[t] is not None] for t in ratios}
+    means = {t: geometric_mean(values) for t, values in columns.items() if values}
+    mean = {"model": f"geometric mean, {USUAL_CHAINS} chains"} | means
+    return table([*lines, *([mean] if means else [])], shown)
 
 
 def _named(model: str, chains: int) -> str:
@@ -134,7 +147,11 @@ def _named(model: str, chains: int) -> str:
 def paired(
     rows: Sequence[Row], model: tuple[str, int], one: str, other: str, figure: str
 ) -> float | None:
-    """Median ratio of a figure over runs that followed on one another; None if there are none."""
+    """Median ratio of a figure over runs that followed on one another; None if there are none.
+
+    Of two in the middle the geometric mean, which is the same whoever is above. Of figures with
+    compilation, the ratio of the first runs.
+    """
     by_sampler = {row["sampler"]: row for row in rows if (row["model"], row["chains"]) == model}
     pair = [by_sampler.get(one), by_sampler.get(other)]
     if any(row is None or "each" not in row for row in pair):
@@ -144,9 +161,10 @@ def paired(
     assert below is not None
     if above["run"] != below["run"]:
         return None
+    end = 1 if figure in FIRST else None
     both = zip(above["each"][figure], below["each"][figure], strict=False)
-    ratios = [a / b for a, b in both if a is not None and b is not None]
-    return float(np.median(ratios)) if ratios else None
+    ratios = [a / b for a, b in list(both)[:end] if a is not None and b is not None]
+    return float(np.exp(np.median(np.log(ratios)))) if ratios else None
 
 
 def geometric_mean(values: Sequence[float]) -> float:
