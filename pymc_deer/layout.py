@@ -17,6 +17,9 @@ from pymc_deer.typing import Tensor
 
 Point = Mapping[str, np.ndarray]
 
+_CIRCULAR = CircularTransform.__name__
+"""What the class for angles is called, also that of `pymc.dims`, which is another one."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -43,7 +46,7 @@ class Layout:
             names=tuple(v.name for v in values),
             shapes=tuple(np.shape(point[v.name]) for v in values),
             dtypes=tuple(v.dtype for v in values),
-            angles=tuple(isinstance(transforms.get(v), CircularTransform) for v in values),
+            angles=tuple(type(transforms.get(v)).__name__ == _CIRCULAR for v in values),
         )
 
     @cached_property

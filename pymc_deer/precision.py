@@ -10,7 +10,7 @@ independent and stay small, 1e-7 sqrt(N) for N terms of order 1.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from threading import RLock
 
 import numpy as np
@@ -76,20 +76,31 @@ def added_in_float64(logp: Tensor) -> Tensor:
     Sums inside of nonlinear functions, and those that an Op does on its own (a matrix product, a
     loop), keep the precision of the model.
     """
+    return _added(logp, {})
+
+
+def _added(scalar: Tensor, known: dict[Tensor, Tensor]) -> Tensor:
+    """The same, with what is known of others: a recursion reads each of its steps several times."""
+    if scalar not in known:
+        known[scalar] = _summed(scalar, partial(_added, known=known))
+    return known[scalar]
+
+
+def _summed(logp: Tensor, added: Callable[[Tensor], Tensor]) -> Tensor:
     node = logp.owner
     if node is None or "float" not in logp.type.dtype:
         return wide(logp)
     if isinstance(node.op, Sum):
         return pt.sum(wide(node.inputs[0]), axis=node.op.axis)
     if isinstance(node.op, DimShuffle):
-        return node.op(added_in_float64(node.inputs[0]))
+        return node.op(added(node.inputs[0]))
     if isinstance(node.op, Elemwise) and logp.type.ndim == 0:
         scalar_op = node.op.scalar_op
         if isinstance(scalar_op, ps.Cast):
-            return added_in_float64(node.inputs[0])
+            return added(node.inputs[0])
         if isinstance(scalar_op, ps.Switch):
             condition, *values = node.inputs
-            return node.op(condition, *map(added_in_float64, values))
+            return node.op(condition, *map(added, values))
         if isinstance(scalar_op, _ADDITIVE):
-            return node.op(*map(added_in_float64, node.inputs))
+            return node.op(*map(added, node.inputs))
     return wide(logp)

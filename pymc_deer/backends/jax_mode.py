@@ -68,8 +68,7 @@ def convolved_in_one_mode(fgraph: Any, node: Any) -> list[Any] | None:
     *arrays, flag = inputs
     flags, n_core = np.asarray(flag.data), op.core_op.ndim
     lead = [array.type.shape[: array.ndim - n_core] for array in arrays]
-    is_theirs = flags.shape in lead and None not in flags.shape
-    if flags.ndim == 0 or not is_theirs or np.unique(flags).size != 1:
+    if flags.ndim == 0 or flags.shape not in lead or np.unique(flags).size != 1:
         return None
     found = op(*arrays, pt.constant(flags.flat[0]))
     return [pt.specify_shape(found, node.outputs[0].type.shape)]

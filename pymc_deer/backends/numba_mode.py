@@ -21,7 +21,7 @@ import pymc_deer.ops.vector_loop_numba  # noqa: F401
 from pymc_deer.graphs.canonical import without_pitfalls
 from pymc_deer.graphs.filled_arrays import with_wide_lengths
 from pymc_deer.graphs.short_axes import (
-    inlined_gradient,
+    inlined_function,
     reduced_as_it_lies,
     short_axis_first,
     shuffled_once,
@@ -171,7 +171,7 @@ _IN_PLACE_OF_PYTENSORS = (
 )
 
 NUMBA_MODE = without_pitfalls(with_wide_lengths(OwnMode.of("NUMBA"))).register(
-    (dfs_rewriter(inlined_gradient, looked_up, summed_by_group), _BEHIND_STABILIZATION),
+    (dfs_rewriter(inlined_function, looked_up, summed_by_group), _BEHIND_STABILIZATION),
     (in2out(short_axis_first, reduced_as_it_lies, shuffled_once), _BEFORE_FUSION),
     (dfs_rewriter(vectorised_functions), _BEFORE_FUSION),
     (dfs_rewriter(compiled_as_one), _BEHIND_FUSION),

@@ -8,9 +8,8 @@ from pymc.model import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.type import TensorType
 
-from pymc_deer.graphs.named_axes import array_like
+from pymc_deer.graphs.named_axes import ARRAY_TYPES, array_like, named_as
 from pymc_deer.modes import OwnMode
 from pymc_deer.status import ModelError
 from pymc_deer.typing import Tensor
@@ -34,7 +33,7 @@ def refuse_shapes(model: Model) -> None:
     terms: Any = model.logp(vars=variables, sum=False)
     for variable, term in zip(variables, terms, strict=True):
         data = {source: source.get_value(borrow=True).shape for source in _data_of(term)}
-        shaped = {source: array_like(source, shape) for source, shape in data.items()}
+        shaped = {s: named_as(s, array_like(s, shape)) for s, shape in data.items()}
         try:
             # Whoever is made of inputs of other shapes looks whether they fit.
             clone_replace([term], shaped, rebuild_strict=False)
@@ -52,7 +51,7 @@ def _data_of(term: Tensor) -> list[Any]:
     return [
         source
         for source in ancestors([term])
-        if isinstance(source, SharedVariable) and isinstance(source.type, TensorType)
+        if isinstance(source, SharedVariable) and isinstance(source.type, ARRAY_TYPES)
     ]
 
 

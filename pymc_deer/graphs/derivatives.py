@@ -56,7 +56,7 @@ def automatic_hvp(x: Tensor, dlogp: Tensor) -> HvpFunction:
             inner = pt.sum(dlogp * v)
             product = pytensor.grad(inner, x, disconnected_inputs="ignore")
         # The forward form leaves zero cotangents behind, which these rewrites remove.
-        product = canonical(product, "stabilize")
+        product = canonical(product, "stabilize", clone=True)
         return v, product
 
     def hvp(at: Tensor, direction: Tensor) -> Tensor:

@@ -3,15 +3,15 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pymc.distributions.censored import CensoredRV
-from pymc.distributions.distribution import (
-    DiracDeltaRV,
-    PartialObservedRV,
-    SymbolicRandomVariable,
-)
+from pymc.distributions.distribution import DiracDeltaRV
 from pymc.distributions.simulator import SimulatorRV
+from pymc.logprob.abstract import ValuedRV
+from pymc.logprob.censoring import MeasurableClip, MeasurableRound
+from pymc.logprob.rewriting import construct_ir_fgraph
 from pymc.model import Model
 from pymc.vartypes import continuous_types
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import discrete_dtypes
 
 from pymc_deer.status import ModelError
@@ -60,8 +60,7 @@ def refuse_variables(chosen: Sequence[Tensor], model: Model) -> None:
             f"{', '.join(simulated)}: a pm.Simulator has no likelihood, and so no gradient. Write "
             "pm.sample_smc()."
         )
-    massive = [rv_names[v] for v in chosen if _has_point_masses(model.values_to_rvs[v])]
-    if massive:
+    if massive := _with_point_masses([model.values_to_rvs[v] for v in chosen], model):
         raise ModelError(
             f"{', '.join(massive)}: single values have probability of their own, and no gradient "
             "leads to them. Sample what is censored, and clip it, pm.Deterministic(..., "
@@ -70,12 +69,24 @@ def refuse_variables(chosen: Sequence[Tensor], model: Model) -> None:
         )
 
 
-def _has_point_masses(rv: Tensor) -> bool:
-    """Whether it is censored, or a mixture with a value, as hurdles are; all of it or its rest."""
-    node = rv.owner
-    if isinstance(node.op, PartialObservedRV):
-        node = node.inputs[0].owner
-    parts = [v.owner.op for v in node.inputs if v.owner is not None]
-    is_mixed = isinstance(node.op, SymbolicRandomVariable)
-    has_value = is_mixed and any(isinstance(op, DiracDeltaRV) for op in parts)
-    return has_value or isinstance(node.op, CensoredRV)
+_MASSIVE = (MeasurableClip, MeasurableRound, DiracDeltaRV)
+"""What has probability at single values, in the graphs that PyMC finds densities by."""
+
+
+def _with_point_masses(rvs: Sequence[Tensor], model: Model) -> list[str]:
+    """Names of variables that are clipped or rounded, or mixtures with a value, as hurdles are,
+    whichever way they are written.
+    """
+    composed = [rv for rv in rvs if not isinstance(rv.owner.op, RandomVariable)]
+    if not composed:
+        return []
+    graph = construct_ir_fgraph(dict(model.rvs_to_values))
+    outputs = dict(zip(model.rvs_to_values, graph.outputs, strict=True))
+    valued = {v for v in graph.variables if v.owner and isinstance(v.owner.op, ValuedRV)}
+    found = []
+    for rv in composed:
+        # What others are, which it may depend on, is no part of it.
+        parts = ancestors([outputs[rv]], blockers=valued - {outputs[rv]})
+        if any(v.owner and isinstance(v.owner.op, _MASSIVE) for v in parts):
+            found.append(str(rv.name))
+    return found

@@ -43,7 +43,8 @@ def softplus_by_products(fgraph: Any, node: Any) -> list[Any] | None:
     lead = total.type.ndim
     axes = range(terms.type.ndim) if node.op.axis is None else node.op.axis
     shape = terms.type.shape[lead:]
-    if argument is None or total.type.dtype != "float64" or None in shape:
+    is_float = argument is not None and "float" in argument.type.dtype
+    if not is_float or total.type.dtype != "float64" or None in shape:
         return None
     if tuple(axes) != tuple(range(lead, terms.type.ndim)) or prod(shape) < _LEAST:
         return None

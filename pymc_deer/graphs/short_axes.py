@@ -15,9 +15,9 @@ from typing import Any, Literal
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.tensor import symbolic
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.special import LogSumExp
 
 _SHORT = 16
 """Elements up to which an axis is short: a few steps of a loop that takes four or eight at once."""
@@ -26,29 +26,41 @@ _LONG = 32
 """Elements of the other axes together from which a loop over them is worth it."""
 
 
-_GRADIENTS = (OpFromGraph, getattr(LogSumExp, "derivative_op_type", OpFromGraph))
-"""What gradients of functions are in PyTensor's graphs: from 3.3.8 on, some have their own type."""
+_OWN_FUNCTIONS = tuple(
+    kind
+    for name in ("FusibleSymbolicOp", "FusibleSymbolicOpDerivative")
+    if (kind := getattr(symbolic, name, None)) is not None
+)
+"""Functions that PyTensor looks into when it fuses loops, behind the rewrites here: from 3.3.8."""
 
 
 @node_rewriter([OpFromGraph])
-def inlined_gradient(fgraph: Any, node: Any) -> list[Any] | None:
-    """What a gradient is made of, in place of a function that other rewrites do not look into.
+def inlined_function(fgraph: Any, node: Any) -> list[Any] | None:
+    """What a function is made of, in its place: other rewrites do not look into it.
 
-    PyTensor has such a function for the gradient of ``logsumexp``, which repeats its exponentials.
+    PyTensor has such functions for ``softmax``, and for the gradient of ``logsumexp``, which
+    repeats its exponentials.
     """
-    return inline_ofg_node(node) if type(node.op) in _GRADIENTS else None
+    inlined = type(node.op) is OpFromGraph or isinstance(node.op, _OWN_FUNCTIONS)
+    return inline_ofg_node(node) if inlined else None
 
 
 @node_rewriter([Elemwise, Join])
 def short_axis_first(fgraph: Any, node: Any) -> list[Any] | None:
-    """A loop over elements [..., K] as one over [K, ...], where what it reads can lie that way."""
+    """A loop over elements [N, K] as one over [K, N], where what it reads can lie that way.
+
+    Of several axes the longest comes last, and those behind it first.
+    """
     shape, op = node.outputs[0].type.shape, node.op
-    if not _ends_short(shape) or any(_lies_otherwise(v) for v in node.inputs):
+    if not _ends_short(shape):
+        return None
+    end = _longest(shape) + 1
+    if any(_lies_otherwise(v, end) for v in node.inputs):
         return None
     if isinstance(op, Join):
-        op = Join((op.axis + 1) % len(shape))
-    outputs: list[Any] = op.make_node(*map(_last_axis_first, node.inputs)).outputs
-    return [output.dimshuffle([*range(1, len(shape)), 0]) for output in outputs]
+        op = Join((op.axis - end) % len(shape))
+    outputs: list[Any] = op.make_node(*(_rotated(v, end) for v in node.inputs)).outputs
+    return [_rotated(output, len(shape) - end) for output in outputs]
 
 
 @node_rewriter([CAReduce])
@@ -73,22 +85,37 @@ def shuffled_once(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 def _ends_short(shape: Sequence[int | None]) -> bool:
-    """Whether the last axis is short, and the others are long together."""
+    """Whether the last axis is short, shorter than another, and the others are long together.
+
+    With the longest one last none is left that could come there.
+    """
     *rows, length = shape or (None,)
-    long = None in rows or prod(n for n in rows if n is not None) >= _LONG
-    return bool(rows) and long and length is not None and 1 < length <= _SHORT
+    if length is None or not 1 < length <= _SHORT:
+        return False
+    if None in rows:
+        return True
+    known = [n for n in rows if n is not None]
+    return prod(known) >= _LONG and max(known) > length
 
 
-def _lies_otherwise(variable: Any) -> bool:
-    """Whether ``variable``, [..., K] in full, would be read with gaps if K came first."""
-    *rows, last = variable.type.broadcastable
-    node = _last_axis_first(variable).owner
-    return not (last or all(rows)) and node is not None and isinstance(node.op, DimShuffle)
+def _longest(shape: Sequence[int | None]) -> int:
+    """The longest axis; one of unknown length, if there is any."""
+    return max(range(len(shape)), key=lambda axis: (shape[axis] is None, shape[axis] or 0))
 
 
-def _last_axis_first(variable: Any) -> Any:
-    last = variable.type.ndim - 1
-    return _shuffled(variable, [last, *range(last)])
+def _lies_otherwise(variable: Any, end: int) -> bool:
+    """Whether ``variable``, with axes on both sides of `end`, would be read with gaps if those
+    behind it came first.
+    """
+    pattern, node = variable.type.broadcastable, _rotated(variable, end).owner
+    one_side = all(pattern[:end]) or all(pattern[end:])
+    return not one_side and node is not None and isinstance(node.op, DimShuffle)
+
+
+def _rotated(variable: Any, end: int) -> Any:
+    """With the axes from `end` on first."""
+    axes = range(variable.type.ndim)
+    return _shuffled(variable, [*axes[end:], *axes[:end]])
 
 
 def _shuffled(variable: Any, order: Sequence[int | Literal["x"]]) -> Any:

@@ -98,7 +98,7 @@ class Tables(NamedTuple):
         """
         # Of whatever type, in which the number of groups may not be.
         index, n_groups, n = np.asarray(index, np.int64), shape[0], len(index)
-        if prod(shape) <= _MANY or not np.all((-n_groups <= index) & (index < n_groups)):
+        if not n or prod(shape) <= _MANY or not np.all((-n_groups <= index) & (index < n_groups)):
             return None
         group = index % n_groups
         counts = np.bincount(group, minlength=n_groups)

@@ -11,6 +11,7 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 from pytensor.graph.basic import equal_computations
+from pytensor.graph.traversal import ancestors
 from scipy.stats import norm
 
 from pymc_deer import density
@@ -62,6 +63,18 @@ def test_differences_of_large_log_densities_keep_their_digits(build) -> None:
 def test_sums_in_single_precision_would_not(build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(density, "added_in_float64", lambda logp: logp.astype(WIDE))
     assert error_of_difference(build) > 0.05
+
+
+def test_a_recursion_of_scalars_is_walked_once() -> None:
+    """Logistic growth: each step reads the one before it three times."""
+    n = start = pt.dscalar("n")
+    logp: Any = 0.0
+    for _ in range(40):
+        n = n + 0.5 * n * (1 - n / 3)
+        logp = logp - n
+    added = added_in_float64(logp)
+    assert len(list(ancestors([added]))) < 2 * len(list(ancestors([logp])))
+    assert added.eval({start: 1.0}) == logp.eval({start: 1.0})
 
 
 def test_double_precision_stays_as_it_is() -> None:

@@ -9,7 +9,13 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply
+from pytensor.graph.rewriting.basic import in2out
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor import special
+from pytensor.tensor.elemwise import Elemwise
 
 import pymc_deer.ops.matmul_numba  # noqa: F401
 from pymc_deer.backends.numba_mode import NUMBA_MODE
@@ -65,6 +71,21 @@ def even_cubes(x: Any, c: Any, a: Any) -> list[Any]:
     return [cube.sum(axis=axis) for cube in orders for axis in (0, 1, 2, (0, 1), (0, 2))]
 
 
+def crossed(x: Any, c: Any, a: Any) -> list[Any]:
+    """Main effects of one axis each, as short as one another: any order is as good."""
+    cubes = [
+        pt.exp(x[:i, None, None] + x[i : i + j, None] + x[i + j : i + j + k] + x[0])
+        for i, j, k in ((6, 6, 6), (4, 8, 12), (12, 8, 4), (4, 12, 8))
+    ]
+    return [cube.sum(axis=axis) for cube in cubes for axis in (0, 2, None)]
+
+
+def softmaxes(x: Any, c: Any, a: Any) -> list[Any]:
+    logits = x[:, None] * c
+    likelihood = (a * special.log_softmax(logits, axis=-1)).sum()
+    return [special.softmax(logits, axis=-1), *pytensor.grad(likelihood, [x, c])]
+
+
 def read_elsewhere(x: Any, c: Any, a: Any) -> list[Any]:
     """By matrix products, by indices, and as results."""
     outer = pt.exp(x[:, None] - c)
@@ -76,10 +97,13 @@ def read_in_full(x: Any, c: Any, a: Any) -> list[Any]:
     return [(pt.exp(x[:, None] + c) * a).sum(axis=1), (a.T * x + c[:, None]).sum(axis=0)]
 
 
+MIXTURES = (reductions, softmax, softmaxes, stacked, even_cubes, crossed)
+
+
 @pytest.mark.parametrize(
     ("build", "dtype"),
     [
-        *[(build, "float64") for build in (reductions, softmax, stacked, even_cubes)],
+        *[(build, "float64") for build in MIXTURES],
         *[(build, "float32") for build in (cubes, read_elsewhere, read_in_full)],
     ],
 )
@@ -135,8 +159,9 @@ def test_no_loop_of_a_mixture_runs_over_its_components(
     likelihood: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function, arguments = gradient(likelihood)
+    own = (OpFromGraph, *short_axes._OWN_FUNCTIONS)
     assert not loops_over_short_axes(function)
-    assert not any(type(node.op) in short_axes._GRADIENTS for node in nodes(function))
+    assert not any(type(node.op) in own for node in nodes(function))
 
     monkeypatch.setattr(short_axes, "_ends_short", lambda shape: False)
     pytensors, _ = gradient(likelihood)
@@ -151,11 +176,32 @@ def test_arrays_that_lie_otherwise_are_read_as_they_lie() -> None:
     assert loops_over_short_axes(function)
 
 
-@pytest.mark.parametrize("shape", [(N, 17), (N, 1), (4, K), (N,), ()])
+@pytest.mark.parametrize("shape", [(N, 17), (N, 1), (4, K), (N,), (), (4, 8, 16), (6, 6, 6)])
 def test_other_shapes_stay(shape: tuple[int, ...]) -> None:
     assert not short_axes._ends_short(shape)
 
 
-@pytest.mark.parametrize("shape", [(N, K), (None, 2), (4, 8, 16)])
+@pytest.mark.parametrize(
+    ("shape", "rotated"), [((N, 3, 5), (3, 5, N)), ((3, N, 5), (5, 3, N)), ((4, 16, 8), (8, 4, 16))]
+)
+def test_the_longest_axis_comes_last(shape: tuple[int, ...], rotated: tuple[int, ...]) -> None:
+    u, v, w = [pt.tensor(shape=(n,)) for n in shape]
+    cube = pt.exp(pt.add(u[:, None, None], v[None, :, None], w[None, None, :]))
+    rewrite = in2out(short_axes.short_axis_first)
+    found = rewrite_graph(cube, include=(), custom_rewrite=rewrite, clone=True)
+    assert found.type.shape == shape
+    loops = [v for v in ancestors([found]) if v.owner and isinstance(v.owner.op, Elemwise)]
+    assert {v.type.shape for v in loops if 1 not in v.type.shape} == {rotated}
+
+
+def test_softmax_is_no_function_of_its_own() -> None:
+    """Its exponentials are taken several at a time, as all others."""
+    x, c = pt.tensor("x", shape=(N,)), pt.tensor("c", shape=(K,))
+    terms = special.log_softmax(x[:, None] * c, axis=-1) * special.softmax(x[:, None] - c, axis=-1)
+    function = pytensor.function([x, c], pytensor.grad(terms.sum(), [x, c]), mode=NUMBA_IN_PYTHON)
+    assert not loops_over_short_axes(function)
+
+
+@pytest.mark.parametrize("shape", [(N, K), (None, 2), (4, 16, 8), (N, 3, 5), (3, N, 5)])
 def test_short_last_axes_are_told(shape: tuple[int | None, ...]) -> None:
     assert short_axes._ends_short(shape)
