@@ -238,6 +238,9 @@ class HMCOptions(Options):
             raise self._invalid(
                 "n_leapfrog", "'auto' where path_length is given, which decides the number of steps"
             )
+        steps = None if self.step_size is None else 2 * self.step_size
+        if self.path_length is not None and steps is not None and self.path_length < steps:
+            raise self._invalid("path_length", f"at least two steps, {steps:g}")
 
     @property
     def path(self) -> PathLength:

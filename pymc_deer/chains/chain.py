@@ -290,7 +290,8 @@ class Chain:
         """
         if record.warmup.tuning.metric is not solved.tuning.metric:
             record.narrowing, record.z = 0, None
-        elif solved.trajectory.n_fallback:
+        elif solved.trajectory.n_fallback and n == self.record.stretch_draws:
+            # What is dropped comes again, on the same noise: it may not decide how it is solved.
             record.narrowing += 1
         if record.warmup.finished:
             record.kept = record.kept.copy()

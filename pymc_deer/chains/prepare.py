@@ -35,7 +35,8 @@ from pymc_deer.options import Auto, BackendName, Options
 from pymc_deer.start import find_starts
 from pymc_deer.status import StartError, shrunk_window, warn_caller
 from pymc_deer.sweep import SweepSpec
-from pymc_deer.warmup.adaptation import Warmup, start_warmup
+from pymc_deer.warmup.adaptation import Warmup
+from pymc_deer.warmup.start import start_warmup
 
 _DENSE_LIMIT = 100
 """Largest dimension for which ``metric="auto"`` is dense: whitening decides how well MALA mixes,

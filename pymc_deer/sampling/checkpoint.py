@@ -33,7 +33,7 @@ from pymc_deer.warmup.window import WarmupWindow
 
 _FILE = "checkpoint.npz"
 
-_FORMAT = 14
+_FORMAT = 15
 """To be raised when what is stored changes its meaning or its fields."""
 
 

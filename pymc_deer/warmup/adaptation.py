@@ -14,12 +14,12 @@ from pymc_deer.acceptance import TargetAccept, acceptance_rates
 from pymc_deer.backends.request import Tuning
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.duplicate import duplicate
-from pymc_deer.metric import Metric, MetricKind, identity_metric
+from pymc_deer.metric import Metric
 from pymc_deer.path_length import FIRST_LENGTH, MAX_STEPS, PathLength
 from pymc_deer.warmup.angles import Angles
 from pymc_deer.warmup.dual_averaging import DualAveraging
 from pymc_deer.warmup.path_statistics import TOO_MANY_TRANSITIONS
-from pymc_deer.warmup.schedule import Stretch, warmup_schedule
+from pymc_deer.warmup.schedule import Stretch
 from pymc_deer.warmup.thinning import affordable_steps, steps_per_draw
 from pymc_deer.warmup.window import WarmupWindow
 
@@ -32,8 +32,6 @@ _ENOUGH_FOR_DIVERGENCES = 500
 
 _CERTAIN = 1.5
 """Times of the few transitions behind the last metric may be too short by as much."""
-
-_DEFAULT_STEP_SIZE = 0.5
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ class Warmup:
         """Begin to average anew, from a step size found to be reasonable."""
         if self.dual_averaging is not None:
             self.dual_averaging = DualAveraging.at(step_size, self.target.rate)
-            self._go_on_with(step_size)
+            self.go_on_with(step_size)
 
     @property
     def stretch(self) -> Stretch:
@@ -169,7 +167,7 @@ class Warmup:
         """Draws (n, D) whose angles are all within half a turn of the metric's centre."""
         if not len(self.angles):
             return x
-        return Angles(self.angles, self.tuning.metric.mu[self.angles]).turned_back_in_x(x)
+        return Angles.about(self.angles, self.tuning.metric.mu[self.angles]).turned_back_in_x(x)
 
     def finish(self) -> None:
         """Fix the tuned values for the draws to keep."""
@@ -178,7 +176,7 @@ class Warmup:
             step_size = self.dual_averaging.average
         self.finished = True
         self.done = len(self.schedule)
-        self._go_on_with(step_size)
+        self.go_on_with(step_size)
         self.window = WarmupWindow()
         steps = self.tuned_steps_per_draw
         self.steps_per_draw = steps
@@ -209,13 +207,15 @@ class Warmup:
         if self.adapts_steps and time is not None and isfinite(time):
             # Chains that do not meet are worth no more if they are thinned.
             steps = steps_per_draw(time * self.thinning, len(old.mu))
-            _, n_leapfrog = path.lengths(growth * self._step_size_of_draws, learning=False)
+            _, n_leapfrog = path.lengths(growth * self.step_size_of_draws, learning=False)
             steps = min(steps, affordable_steps(n_leapfrog))
             steps = min(steps, self.steps_per_draw) if apart else steps
         target = self.target
-        if self.dual_averaging is not None and n_seen >= _ENOUGH_FOR_DIVERGENCES:
-            target = target.behind(self.window.n_unstable, n_seen / steps)
         rising = self.rising and self.window.has_chains_rising(len(old.mu))
+        # On the way to the typical set energies are far larger than there.
+        counts = n_seen >= _ENOUGH_FOR_DIVERGENCES and not rising
+        if self.dual_averaging is not None and counts:
+            target = target.behind(self.window.n_unstable, n_seen / steps)
         return Learned(metric, path, target, steps, batch_time, rising)
 
     def _steps_with_last_metric(self) -> int:
@@ -236,7 +236,7 @@ class Warmup:
         return MAX_STEPS * self.tuning.step_size
 
     @property
-    def _step_size_of_draws(self) -> float:
+    def step_size_of_draws(self) -> float:
         """What it would be if warm-up ended here."""
         averaging = self.dual_averaging
         return self.tuning.step_size if averaging is None else averaging.average
@@ -247,7 +247,7 @@ class Warmup:
         They go no further than the first length does, with a metric in which lengths are that much
         larger.
         """
-        return min(2 * self._step_size_of_draws, FIRST_LENGTH / growth)
+        return min(2 * self.step_size_of_draws, FIRST_LENGTH / growth)
 
     def _least_length(self, n_transitions: int, time: float, growth: float) -> float:
         """What a window may shorten paths to, in units of the metric that it teaches.
@@ -272,9 +272,13 @@ class Warmup:
 
     def adapt_step_size(self) -> None:
         """At the end of a stretch."""
-        if self.dual_averaging is not None:
-            rate = self.accepted / self.seen
-            self.dual_averaging.update(rate, self.seen, self.tuning.step_size)
+        if self.dual_averaging is None:
+            return
+        rate = self.accepted / self.seen
+        if self.stretch.explores:
+            self.dual_averaging.seek(rate, self.seen, self.tuning.step_size)
+        else:
+            self.dual_averaging.update(rate)
 
     def go_on(self, learned: Learned | None) -> None:
         """To the next stretch, with what a window has taught if one has ended."""
@@ -290,11 +294,11 @@ class Warmup:
             self.rising = learned.rising
             if changed and self.dual_averaging is not None:
                 self.begin_at(self.dual_averaging.average)
-            self.window = WarmupWindow()
+            self.window = self.window.following()
         self.done += 1
         self.position, self.accepted, self.seen = 0, 0.0, 0
         averaging = self.dual_averaging
-        self._go_on_with(self.tuning.step_size if averaging is None else averaging.current)
+        self.go_on_with(self.tuning.step_size if averaging is None else averaging.current)
 
     @property
     def _descends(self) -> bool:
@@ -307,9 +311,10 @@ class Warmup:
         early = self.done < len(self.schedule) and self.stretch.is_early
         return early and self.path.adapts and self.rising
 
-    def _go_on_with(self, step_size: float) -> None:
+    def go_on_with(self, step_size: float) -> None:
+        """Run what comes next with this step size, and paths that go with it."""
         stretch = None if self.done == len(self.schedule) else self.stretch
-        learning = stretch is not None and stretch.explores
+        learning = stretch is not None and stretch.explores and self.path.adapts
         if self.dual_averaging is not None and not learning:
             step_size = self.path.step_size(step_size)
         lengths = (1, 1) if self._descends else self.path.lengths(step_size, learning=learning)
@@ -334,67 +339,9 @@ def observe(warmups: Sequence[Warmup], trajectories: Sequence[Trajectory], n_dra
     for warmup in warmups:
         warmup.window = window
     if is_over:
-        learned = first.learn()
+        # Whatever follows from a step size follows from the one in the middle.
+        typical = sorted(warmups, key=lambda warmup: warmup.step_size_of_draws)[len(warmups) // 2]
+        learned = typical.learn()
         for warmup in warmups:
             warmup.adapt_step_size()
             warmup.go_on(learned)
-
-
-def start_warmup(
-    size: int,
-    n_tune: int,
-    *,
-    kind: MetricKind,
-    factor: np.ndarray | None,
-    step_size: float | None,
-    target: TargetAccept,
-    curvature: float,
-    fixed_steps: int | None,
-    jitter: float,
-    small_steps: float,
-    path: PathLength,
-    warmup_steps_per_draw: int,
-    thinning: float,
-    white: float,
-    angles: np.ndarray,
-) -> Warmup:
-    """Adaptation at the start of a chain: whatever the user fixed stays fixed.
-
-    Parameters
-    ----------
-    size, n_tune
-        Dimension D and number of recorded warm-up draws.
-    kind, factor
-        Kind of metric, and its factor if the user gave one.
-    step_size, fixed_steps
-        Step size and transitions for each draw; None to adapt them.
-    target
-        The acceptance rate to tune the step size to.
-    jitter, small_steps, path
-        How step size and path vary from transition to transition.
-    warmup_steps_per_draw
-        Transitions for each recorded draw of warm-up if `fixed_steps` is None.
-    thinning
-        Transitions for each one after it, in autocorrelation times of the slowest coordinate.
-    white, angles
-        As in :class:`Warmup`.
-    """
-    metric = identity_metric(kind, size) if factor is None else Metric(np.zeros(size), factor)
-    first = _DEFAULT_STEP_SIZE if step_size is None else step_size
-    steps = fixed_steps or steps_per_draw(warmup_steps_per_draw, size)
-    warmup = Warmup(
-        tuning=Tuning(first, curvature, metric, jitter, small_steps=small_steps),
-        steps_per_draw=steps,
-        tuned_steps_per_draw=steps,
-        schedule=warmup_schedule(n_tune, steps),
-        dual_averaging=None if step_size is not None else DualAveraging.at(first, target.rate),
-        adapts_metric=factor is None,
-        adapts_steps=fixed_steps is None,
-        thinning=thinning,
-        white=white,
-        path=path,
-        target=target,
-        angles=angles,
-    )
-    warmup._go_on_with(first)
-    return warmup

@@ -6,7 +6,7 @@ Turned back, an angle is a function on the circle like any other. The states the
 are.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,16 +25,33 @@ class Angles:
         Which coordinates, shape (A,).
     centre
         Shape (A,).
+    directions
+        Of the angles that were seen, as points on the unit circle, the sum: complex, shape (A,).
     """
 
     columns: np.ndarray
     centre: np.ndarray
+    directions: np.ndarray
+
+    @classmethod
+    def about(cls, columns: np.ndarray, centre: np.ndarray) -> "Angles":
+        """That have not been seen yet."""
+        return cls(columns, centre, np.zeros(len(columns), complex))
 
     @classmethod
     def about_mean(cls, columns: np.ndarray, metric: Metric, z: np.ndarray) -> "Angles":
         """With the mean direction of whitened states, (n, D), as the centre."""
-        directions = np.exp(1j * _in_x(metric, z, columns))
-        return cls(columns, np.angle(directions.mean(axis=0)))
+        unseen = cls.about(columns, np.zeros(len(columns)))
+        return unseen.extended(metric, z).about_own_mean()
+
+    def extended(self, metric: Metric, z: np.ndarray) -> "Angles":
+        """That have been seen in whitened states, (n, D), too."""
+        seen = np.exp(1j * _in_x(metric, z, self.columns)).sum(axis=0)
+        return replace(self, directions=self.directions + seen)
+
+    def about_own_mean(self) -> "Angles":
+        """With the mean direction of all that were seen as the centre of what comes."""
+        return Angles.about(self.columns, np.angle(self.directions))
 
     def turned_back(self, metric: Metric, z: np.ndarray) -> np.ndarray:
         """Whitened states, (n, D), each angle within half a turn of the centre."""

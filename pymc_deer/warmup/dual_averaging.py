@@ -20,11 +20,7 @@ class DualAveraging:
     per unit of it near the target, so that the usual constants (gamma = 0.05) would overshoot.
 
     High targets leave little to be missed by: with 0.95 a step size that is far too small would
-    grow by half in a window. The fewer are rejected of those that were to be, the more it counts,
-    as much as with a target of 0.8 where none is. Where a dozen transitions in a row are accepted
-    (of a target of 0.8; with 0.95 four dozen) it doubles, and averages begin anew: a chain that is
-    far from the typical set, or was given a metric there, has no time for steps that are a thousand
-    times too small.
+    grow by half in a window. So :meth:`seek` goes faster, as long as it need not be exact.
     """
 
     target: float
@@ -55,10 +51,15 @@ class DualAveraging:
         """Step size to keep."""
         return exp(self.log_average)
 
-    def update(self, acceptance_rate: float, n: int, used: float) -> None:
+    def seek(self, acceptance_rate: float, n: int, used: float) -> None:
         """Behind a stretch of n transitions, with a step size that is not always the current one.
 
-        Shorter steps than that say nothing of it where all are accepted.
+        The fewer are rejected of those that were to be, the more it counts, as much as with a
+        target of 0.8 where none is: with a higher one, rates that vary come out below it. Where a
+        dozen transitions in a row are accepted (of a target of 0.8; with 0.95 four dozen) the step
+        size doubles, and averages begin anew: a chain that is far from the typical set, or was
+        given a metric there, has no time for steps that are a thousand times too small. Shorter
+        steps than the current one say nothing of it where all are accepted.
         """
         wanted = 1.0 - self.target
         has_hardly_any = 1.0 - acceptance_rate < _HARDLY_ANY * wanted
@@ -67,11 +68,18 @@ class DualAveraging:
             self.log_centre = self.log_average = self._log_current + log(2.0)
             self.count, self.error, self.missing = 0, 0.0, 0.0
             return
-        self.count += 1
-        weight = 1.0 / (self.count + self.t0)
         error = self.target - acceptance_rate
         if error < 0.0:
-            error = min(error, -_LARGE_ERROR * (error / (1.0 - self.target)) ** 2)
+            error = min(error, -_LARGE_ERROR * (error / wanted) ** 2)
+        self._take_in(error)
+
+    def update(self, acceptance_rate: float) -> None:
+        """Behind a stretch, towards the target itself."""
+        self._take_in(self.target - acceptance_rate)
+
+    def _take_in(self, error: float) -> None:
+        self.count += 1
+        weight = 1.0 / (self.count + self.t0)
         self.error += weight * (error - self.error)
         share = self.count**-self.kappa
         self.log_average += share * (self._log_current - self.log_average)

@@ -26,9 +26,9 @@ from pymc_deer.warmup.path_statistics import PathStatistics
 _TOGETHER = 2**19
 """Numbers in the states of all chains up to which they are summed up in one piece, as a copy."""
 
-_LARGE_RISE = 4.0
+_LARGE_RISE, _FEW = 4.0, 4
 """Rise of logp from one state to another, in sqrt(D), that independent draws do not have: it varies
-by sqrt(D / 2), as that of a Gaussian does."""
+by sqrt(D / 2), as that of a Gaussian does. And of how many chains none does by chance."""
 
 _COLUMNS = 2**14
 """Coordinates to sum up at a time, where each is apart from the others: what lies between stays in
@@ -60,7 +60,8 @@ class WarmupWindow:
     n_unstable
         Transitions of all chains with too large an energy error.
     angles
-        Coordinates that are angles, and where they were first; None where there are none.
+        Coordinates that are angles, and where they were in the window before; None where there are
+        none.
     heights
         Log-densities of the chains, (C,), at the end of each stretch.
     """
@@ -125,16 +126,26 @@ class WarmupWindow:
     def with_angles(
         self, columns: np.ndarray, metric: Metric, trajectories: Sequence[Trajectory]
     ) -> "WarmupWindow":
-        """With the directions in which angles are, if they are the first that are seen of them."""
-        if self.angles is not None:
-            return self
-        z = np.concatenate([t.z for t in trajectories])
-        return duplicate(self, angles=Angles.about_mean(columns, metric, z))
+        """With the directions in which angles are.
+
+        Of a first window they are turned back to where chains begin: nothing here may depend on how
+        many states the solver is asked for at a time.
+        """
+        angles = self.angles
+        if angles is None:
+            angles = Angles.about_mean(columns, metric, np.array([t.z[0] for t in trajectories]))
+        for trajectory in trajectories:
+            angles = angles.extended(metric, trajectory.z)
+        return duplicate(self, angles=angles)
+
+    def following(self) -> "WarmupWindow":
+        """The next one, of which nothing has been seen."""
+        return WarmupWindow(angles=self.angles and self.angles.about_own_mean())
 
     def turned_back(
         self, metric: Metric, trajectories: Sequence[Trajectory]
     ) -> Sequence[Trajectory]:
-        """The same, whose angles are all within half a turn of where they were first."""
+        """The same, whose angles are all within half a turn of where they were before."""
         assert self.angles is not None
         return [replace(t, z=self.angles.turned_back(metric, t.z)) for t in trajectories]
 
@@ -152,7 +163,9 @@ class WarmupWindow:
         if len(self.heights) < 2:
             return True
         rises = self.heights[-1] - self.heights[0]
-        return bool((rises > _LARGE_RISE * np.sqrt(size)).any())
+        # Of more chains one does by chance: tails are those of a normal, and further out of e^-x.
+        rarer = np.log(max(len(rises) / _FEW, 1.0))
+        return bool((rises > (_LARGE_RISE + np.sqrt(2 * rarer)) * np.sqrt(size) + rarer).any())
 
     def _at_batch_end(self) -> "WarmupWindow":
         if self.sums is None:

@@ -103,3 +103,36 @@ def test_hmc_of_one_step_draws_what_mala_draws(backend):
         _whitened_draws(sampler, backend, 1, "auto") for sampler in ("MALA", "HMC of one step")
     )
     assert np.abs(hmc - mala).max() <= 100 * TOL
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="it compiles windows in seconds")
+def test_warmup_learns_the_same_in_windows_and_step_by_step(single_threaded):
+    """Of angles as well, whose directions are not those of what a call happens to solve.
+
+    Far from their mode errors grow, hence the tolerance.
+    """
+    found = []
+    for window in (1, 64):
+        with pm.Model():
+            pm.VonMises("angle", 0.0, 0.5, shape=2)
+            pm.Normal("x")
+            step = DeerMALA(backend="jax", window=window, jacobian="secant", tol=1e-11)
+            idata = pm.sample(
+                step=step,
+                draws=30,
+                tune=1000,
+                discard_tuned_samples=False,
+                chains=1,
+                cores=1,
+                random_seed=42,
+                progressbar=False,
+                compute_convergence_checks=False,
+            )
+        found.append(idata)
+    steps, windows = found
+    assert windows["warmup_sample_stats"]["window"].max() == 64
+    for name in ("step_size", "n_transitions", "acceptance_rate"):
+        expected = steps["sample_stats"][name]
+        np.testing.assert_allclose(windows["sample_stats"][name], expected, rtol=1e-4)
+    for name in ("angle", "x"):
+        np.testing.assert_allclose(windows["posterior"][name], steps["posterior"][name], atol=1e-4)

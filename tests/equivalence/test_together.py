@@ -123,6 +123,22 @@ def test_sweeps(backend: BackendName) -> None:
     assert len({trajectory.n_sweeps for trajectory in found}) > 1, "each has its own"
 
 
+@ON_JAX
+def test_chains_in_one_batch_may_end_where_the_buffers_do(in_one_batch: None) -> None:
+    """One that is through before the others is computed on, from behind its last state."""
+    solver = compiled("jax", 64)
+    short = solver.with_plan(replace(solver.plan, capacity=N))
+    case = problem("eight_schools")
+    found = short.run_together(runs(case), case.params, N)
+    whole = solver.run_together(runs(case), case.params, 512)
+    assert len({trajectory.n_sweeps for trajectory in found}) > 1
+    for ours, expected in zip(found, whole, strict=True):
+        for name in SOLVED:
+            np.testing.assert_allclose(
+                getattr(ours, name), getattr(expected, name), rtol=1e-9, atol=1e-9
+            )
+
+
 def test_the_first_guess_is_that_no_chain_moves(backend: BackendName) -> None:
     """Where none does, it is right, and a window takes one sweep."""
     case, solver = problem("eight_schools"), compiled(backend, 64)

@@ -12,9 +12,10 @@ from pymc_deer.acceptance import TargetAccept
 from pymc_deer.backends.trajectory import Trajectory
 from pymc_deer.metric import Metric, MetricKind, identity_metric
 from pymc_deer.path_length import FIRST_LENGTH, PathLength
-from pymc_deer.warmup.adaptation import Learned, Warmup, observe, start_warmup
+from pymc_deer.warmup.adaptation import Learned, Warmup, observe
 from pymc_deer.warmup.dual_averaging import DualAveraging
 from pymc_deer.warmup.schedule import warmup_schedule
+from pymc_deer.warmup.start import start_warmup
 from pymc_deer.warmup.thinning import steps_per_draw
 from pymc_deer.warmup.window import WarmupWindow
 from tests.support import autoregressive, trajectory
@@ -74,15 +75,31 @@ def test_dual_averaging_finds_the_target(target: float, start: float, curve) -> 
     for _ in range(500):
         noise = rng.normal(0.0, 0.05)
         rate = float(np.clip(curve(adaptation.current) + noise, 0.0, 1.0))
-        adaptation.update(rate, 1, adaptation.current)
+        adaptation.update(rate)
     assert curve(adaptation.average) == pytest.approx(target, abs=0.02)
 
 
 def test_dual_averaging_comes_back_from_far() -> None:
     adaptation = DualAveraging.at(1e-4, 0.7)
     for _ in range(200):
-        adaptation.update(float(np.exp(-adaptation.current)), 10, adaptation.current)
+        adaptation.seek(float(np.exp(-adaptation.current)), 10, adaptation.current)
     assert np.exp(-adaptation.average) == pytest.approx(0.7, abs=0.1)
+
+
+@pytest.mark.parametrize("target", [0.8, 0.95, 0.98])
+def test_rates_of_few_transitions_leave_high_targets_where_they_are(target: float) -> None:
+    """Unlike while the step size is sought, where what is not rejected counts for more."""
+    rng, found = np.random.default_rng(0), {}
+    for name in ("update", "seek"):
+        adaptation = DualAveraging.at(0.1, target)
+        for _ in range(4000):
+            rate = rng.binomial(18, np.exp(-adaptation.current)) / 18
+            # Of shorter steps: nothing doubles.
+            further = () if name == "update" else (18, 0.5 * adaptation.current)
+            getattr(adaptation, name)(rate, *further)
+        found[name] = (1 - np.exp(-adaptation.average)) / (1 - target)
+    assert found["update"] == pytest.approx(1.0, abs=0.2)
+    assert (found["seek"] > 1.5) == (target > 0.8)
 
 
 @pytest.mark.parametrize(("wanted", "steps"), [(0.1, 1), (3.5, 4), (15.0, 15), (1e6, 64)])
@@ -463,11 +480,17 @@ def test_paths_that_the_user_fixed_stay(path: PathLength) -> None:
 
 
 def test_no_step_size_is_cut_short_while_paths_are_tried() -> None:
-    warmup = new_warmup(200, path=PathLength(None, 0.3))
+    warmup = new_warmup(200, path=ADAPTIVE, target=TargetAccept(0.3))
     used = drive(warmup)
     explores = [stretch.explores for stretch in warmup.schedule]
-    assert max(size for size, tries in zip(used, explores, strict=True) if tries) > 0.2
-    assert {size for size, tries in zip(used, explores, strict=True) if not tries} == {0.15}
+    assert max(size for size, tries in zip(used, explores, strict=True) if tries) > FIRST_LENGTH / 2
+    assert max(size for size, tries in zip(used, explores, strict=True) if not tries) < 0.8
+
+
+def test_a_length_that_is_given_is_that_of_warmup_too() -> None:
+    """By longer paths chains would seem to mix better than the draws then do."""
+    used = drive(new_warmup(200, path=PathLength(None, 0.3)))
+    assert max(used) == 0.15
 
 
 def test_two_steps_go_no_further_than_the_length() -> None:
@@ -630,7 +653,7 @@ def test_the_average_step_size_is_where_the_next_one_begins() -> None:
     warmup = new_warmup()
     assert warmup.dual_averaging is not None
     for _ in range(3):
-        warmup.dual_averaging.update(1.0, 1, warmup.dual_averaging.current)
+        warmup.dual_averaging.update(1.0)
     current, average = warmup.dual_averaging.current, warmup.dual_averaging.average
     assert average < 0.8 * current
     warmup.done = next(i for i, stretch in enumerate(warmup.schedule) if stretch.ends_window)
@@ -658,7 +681,7 @@ def test_a_step_size_that_is_far_too_small_grows_as_fast_whatever_the_target() -
     for target in (0.8, 0.95, 0.99):
         adaptation = DualAveraging.at(1e-3, target)
         for _ in range(12):
-            adaptation.update(1.0, 0, adaptation.current)
+            adaptation.seek(1.0, 0, adaptation.current)
         found.append(adaptation.current)
     assert_allclose(found, found[0])
     assert found[0] > 5e-3
@@ -678,7 +701,7 @@ def test_a_step_size_at_which_all_is_accepted_doubles(target: float, n: int) -> 
         # So that nothing but doubling changes it.
         adaptation.gamma = np.inf
         for rate, share in stretches:
-            adaptation.update(rate, 1, share * adaptation.current)
+            adaptation.seek(rate, 1, share * adaptation.current)
     sizes = {name: (adaptation.current, adaptation.average) for name, adaptation in found.items()}
     assert sizes.pop("all") == pytest.approx((2.0, 2.0))
     doubled = found["all"]
@@ -780,12 +803,46 @@ def test_divergences_count_by_the_draws_they_would_be_seen_in() -> None:
         warmup = new_warmup(1500, target=ADAPTIVE_TARGET, fixed_steps=steps)
         metric = warmup.tuning.metric
         warmup.window = WarmupWindow().extended([trajectory(z, -z, log_alpha)], metric, 1000)
+        warmup.rising = False
         warmup.done = next(i for i, s in enumerate(warmup.schedule) if s.ends_window)
         learned = warmup.learn()
         assert learned is not None
         rejected.append(1.0 - learned.target.rate)
     assert rejected[1] == pytest.approx(rejected[0] * 20**-0.3)
     assert rejected[0] < 0.15
+
+
+def test_divergences_on_the_way_to_the_typical_set_do_not_count() -> None:
+    found = {}
+    for name, rise in (("there", 0.0), ("rising", 1e4)):
+        warmup = new_warmup(1500, target=ADAPTIVE_TARGET, path=ADAPTIVE)
+        z, log_alpha = np.random.default_rng(0).normal(size=(600, SIZE)), np.full(600, -0.2)
+        log_alpha[:30] = -2000.0
+        moves, window = trajectory(z, -z, log_alpha), WarmupWindow()
+        window = window.extended([moves], warmup.tuning.metric, 1000)
+        warmup.window = replace(window, heights=(np.zeros(1), np.full(1, rise)))
+        warmup.done = next(i for i, s in enumerate(warmup.schedule) if s.ends_window)
+        learned = warmup.learn()
+        assert learned is not None
+        found[name] = learned.target.rate
+    assert found["there"] > found["rising"] == 0.8
+
+
+def test_what_all_learn_follows_from_no_single_chain() -> None:
+    """One is where steps are a thousandth: first or last, paths are those of the others."""
+    found = []
+    for narrow in (0, 3):
+        warmups = [new_warmup(400, path=ADAPTIVE) for _ in range(4)]
+        moves = [independent(400)] * 4
+        seen = WarmupWindow().extended(moves, warmups[0].tuning.metric, 20).with_paths(moves)
+        for i, warmup in enumerate(warmups):
+            warmup.begin_at(1e-3 if i == narrow else 0.5)
+            warmup.window, warmup.rising = seen, False
+            warmup.done = next(j for j, s in enumerate(warmup.schedule) if s.ends_window)
+        observe(warmups, moves, warmups[0].draws_to_boundary)
+        found += [(warmup.path, warmup.tuned_steps_per_draw) for warmup in warmups]
+    assert len(set(found)) == 1
+    assert found[0][0].length > 1.0
 
 
 def test_what_is_forgotten_is_not_looked_at() -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pymc.dims as pmd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -26,7 +27,7 @@ def some_metric(kind: MetricKind, rank: int = 2) -> Metric:
 @pytest.mark.parametrize("metric", [*map(some_metric, KINDS), some_metric("low_rank", 0)])
 def test_states_are_turned_back_in_any_coordinates(metric: Metric) -> None:
     z = 20 * np.random.default_rng(1).normal(size=(50, SIZE))
-    angles = Angles(COLUMNS, np.array([0.5, -2.0]))
+    angles = Angles.about(COLUMNS, np.array([0.5, -2.0]))
     x, back = metric.to_x(z), metric.to_x(angles.turned_back(metric, z))
     assert_allclose(back, angles.turned_back_in_x(x), atol=1e-11)
     assert (np.abs(back[:, COLUMNS] - angles.centre) <= np.pi + 1e-9).all()
@@ -65,3 +66,10 @@ def test_angles_are_the_variables_that_pymc_has_for_such() -> None:
     assert_array_equal(build_density(model).layout.columns_of_angles, [2, 3, 4, 5, 6])
     chosen = [model.rvs_to_values[model["d"]], model.rvs_to_values[model["c"]]]
     assert_array_equal(build_density(model, chosen).layout.columns_of_angles, [1])
+
+
+def test_angles_may_have_axes_with_names() -> None:
+    with pm.Model(coords={"i": [0, 1]}) as model:
+        pmd.Normal("a", dims="i")
+        pmd.VonMises("b", 0.0, 1.0, dims="i")
+    assert_array_equal(build_density(model).layout.columns_of_angles, [2, 3])

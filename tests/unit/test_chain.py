@@ -156,19 +156,20 @@ def test_a_record_holds_no_more_than_its_state(solver: Solver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_fallback", "learnt", "narrowing"),
-    [(0, False, 2), (3, False, 3), (0, True, 0), (3, True, 0)],
+    ("n_fallback", "learnt", "n", "narrowing"),
+    [(0, False, 10, 2), (3, False, 10, 3), (3, False, 9, 2), (0, True, 10, 0), (3, True, 10, 0)],
 )
 def test_windows_are_narrowed_until_the_next_metric(
-    solver: Solver, n_fallback: int, learnt: bool, narrowing: int
+    solver: Solver, n_fallback: int, learnt: bool, n: int, narrowing: int
 ) -> None:
+    """By stretches that are used as a whole: of others the same noise comes again."""
     chain, z = new_chain(solver), np.zeros((10, solver.density.size))
     record = chain.record
-    record.narrowing, tuning = 2, record.warmup.tuning
+    record.narrowing, record.stretch_draws, tuning = 2, 10, record.warmup.tuning
     metric = identity_metric("diag", solver.density.size) if learnt else tuning.metric
     found = replace(trajectory(z, z), n_fallback=n_fallback)
     solved = SolvedStretch(found, [], replace(tuning, metric=metric), 16, 10, record.streams)
-    chain.go_on(record, solved, 1)
+    chain.go_on(record, solved, n)
     assert chain.record.narrowing == narrowing
 
 

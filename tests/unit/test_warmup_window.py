@@ -283,3 +283,37 @@ def test_a_chain_that_rises_by_more_than_chance_is_on_its_way(
         still, mine = trajectory(z, z), replace(trajectory(z, z), logp=np.full(4, rise * share))
         window = window.at_stretch_end([still, replace(mine, logp=mine.logp - 1e6)])
     assert window.has_chains_rising(size) == rises
+
+
+@pytest.mark.parametrize("n_chains", [4, 1024])
+@pytest.mark.parametrize("size", [1, 2, 10, 1000])
+def test_of_many_chains_none_rises_by_chance(size: int, n_chains: int) -> None:
+    """Independent draws of a normal; at four standard deviations one of a thousand would."""
+    rng, rising = np.random.default_rng(0), []
+    for _ in range(300):
+        logp = -rng.chisquare(size, (2, n_chains)) / 2
+        rising.append(WarmupWindow(heights=tuple(logp)).has_chains_rising(size))
+    assert np.mean(rising) < 0.05
+
+
+@pytest.mark.parametrize("n_chains", [1, 3])
+def test_cutting_a_stretch_changes_no_direction_of_angles(n_chains: int) -> None:
+    """Some are far from where most are: on which side of those depends on the centre."""
+    columns, metric = np.array([0, 2]), identity_metric("diag", SIZE)
+    z, found = np.random.default_rng(2).vonmises(3.0, 0.5, (n_chains, 400, SIZE)), []
+    for n_pieces in (1, 7):
+        before = window = WarmupWindow()
+        for _ in range(2):
+            for pieces in zip(*(np.array_split(chain, n_pieces) for chain in z), strict=True):
+                moves = [trajectory(piece, -piece) for piece in pieces]
+                window = window.with_angles(columns, metric, moves)
+                window = window.extended(window.turned_back(metric, moves), metric, 400)
+            before, window = window, window.following()
+        found.append((before, window))
+    (whole, after), (cut, after_cut) = found
+    assert after.angles is not None
+    assert after_cut.angles is not None
+    assert_allclose(after.angles.centre, after_cut.angles.centre, rtol=1e-12)
+    assert_allclose(after.angles.centre, 3.0, atol=0.3)
+    for ours, theirs in zip(whole.halves, cut.halves, strict=True):
+        assert_allclose(ours.z_scatter, theirs.z_scatter, rtol=1e-10)
