@@ -11,7 +11,7 @@ from pymc_deer.backends.window_plan import WindowPlan
 from pymc_deer.noise import draw_tape
 from pymc_deer.step import DeerStep
 
-_WINDOW, _TRANSITIONS, _TOL = 256, 1024, 1e-6
+_WINDOW, _TRANSITIONS = 256, 1024
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ def compare_with_sequential(step: DeerStep) -> Comparison:
     assert record is not None
     tuning = record.warmup.tuning
     z = tuning.metric.to_z(record.x)
-    plan = WindowPlan(_WINDOW, max_sweeps=_WINDOW, tol=_TOL, capacity=_TRANSITIONS)
+    tol = step.solver.plan.tol
+    plan = WindowPlan(_WINDOW, max_sweeps=None, tol=tol, capacity=_TRANSITIONS)
     windows = step.solver.with_plan(plan)
     sequential = windows.with_plan(replace(plan, window=1))
     normal, uniform, probes = np.random.default_rng(0).spawn(3)
@@ -69,7 +70,7 @@ def compare_with_sequential(step: DeerStep) -> Comparison:
     def run(solver: Solver, start: np.ndarray) -> Trajectory:
         return solver.solve(start, tape, tuning, params, probes)
 
-    solved, exact, moved = run(windows, z), run(sequential, z), run(sequential, z + _TOL)
+    solved, exact, moved = run(windows, z), run(sequential, z), run(sequential, z + tol)
     return Comparison(
         n_transitions=_TRANSITIONS,
         window=_WINDOW,
@@ -77,6 +78,6 @@ def compare_with_sequential(step: DeerStep) -> Comparison:
         n_fallback=solved.n_fallback,
         acceptance_rate=float(acceptance_rates(exact.log_alpha).mean()),
         max_difference=float(np.abs(solved.z - exact.z).max()),
-        tol=_TOL,
+        tol=tol,
         own_difference=float(np.abs(moved.z - exact.z).max()),
     )

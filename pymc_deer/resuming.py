@@ -64,6 +64,9 @@ def resume(
             "steps that the run had, and its state."
         )
     _refuse_other(step, state)
+    for method in methods:
+        if isinstance(method, DeerStep):
+            method.look_again()
     step.sampling_state = state
     if deer.fresh:
         raise OptionError(

@@ -211,12 +211,22 @@ class DeerStep(BlockedStep):
         """Begin a chain: new random streams and an untouched warm-up."""
         if tune < 0:
             raise invalid_option("pm.sample", "tune", tune, "an integer of at least 0")
-        self._refuse_more_terms()
+        self.look_again()
         super().setup_chain(rng, tune, draws)
-        self.solver.forget_data()
         self.record = self.new_record(self.rng, tune, draws)
         self.tune = tune > 0
         self.fresh = True
+
+    def look_again(self) -> None:
+        """Go on with the model and the data as they are now.
+
+        Raises
+        ------
+        ModelError
+            If the model says more of this step's variables than it did when the step was made.
+        """
+        self._refuse_more_terms()
+        self.solver.forget_data()
 
     def _refuse_more_terms(self) -> None:
         """Refuse a model that says more of this step's variables than its log-density does: since

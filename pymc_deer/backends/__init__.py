@@ -110,14 +110,19 @@ def share_gpu_memory() -> None:
     it starts; here it is only told where nobody but the chains can be meant: in a worker process,
     or where this package is the first to import JAX. What the user has set stands.
     """
-    ours = multiprocessing.parent_process() is not None or "jax" not in sys.modules
+    ours = multiprocessing.parent_process() is not None or not _jax_is_imported()
     if ours and not any(name in os.environ for name in _GPU_MEMORY):
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 
 
+def _jax_is_imported() -> bool:
+    # ArviZ puts a module of that name there which imports it when it is first used.
+    return "jax._src" in sys.modules
+
+
 def _jax_has_gpu() -> bool:
     # Importing JAX starts threads that do not survive a fork: look for a GPU plugin first.
-    if "jax" not in sys.modules and not any(map(importlib.util.find_spec, _PLUGINS)):
+    if not _jax_is_imported() and not any(map(importlib.util.find_spec, _PLUGINS)):
         return False
     if importlib.util.find_spec("jax") is None:
         return False

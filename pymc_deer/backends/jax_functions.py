@@ -2,21 +2,18 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from threading import Lock
 from typing import Any
 
 import jax
 from pytensor.compile.mode import Mode
 
 from pymc_deer.sweep import Program
-
-_FILTERS = Lock()
-"""Warnings' filters are the process's own: threads that put them back must not overlap."""
+from pymc_deer.warning_filters import own_filters
 
 
 def compiled(program: Program, mode: Mode) -> Callable[..., Any]:
     """The program as a JAX function, traced once to see that it can be."""
-    with _FILTERS, warnings.catch_warnings():
+    with own_filters():
         # PyTensor's dispatch warns of what JAX may not trace; whether it does is tried next.
         warnings.filterwarnings("ignore", module="pytensor.link.jax")
         warnings.filterwarnings("ignore", message="Skipping .* Op", category=UserWarning)

@@ -122,9 +122,11 @@ def _none_runs(measured: Collection[str]) -> str:
 
 def _in_windows(single: WindowCost, wide: WindowCost) -> str:
     return (
-        f"Take {wide.call} on {wide.device}: {rounded(_speed(wide))} transitions a second, "
-        f"{rounded(_speed(wide) / _speed(single))} times those of the fastest chain step by step "
-        f"({single.backend} on {single.device}). With {_WORTH[0]} to {_WORTH[1]} effective draws a "
+        f"Take pymc_deer.sample(backend={wide.backend!r}) on {wide.device}, which measures windows "
+        f"of DeerHMC for the run at hand. Of DeerMALA, {wide.call} makes {rounded(_speed(wide))} "
+        f"transitions a second, {rounded(_speed(wide) / _speed(single))} times those of the "
+        f"fastest chain step by step ({single.backend} on {single.device}). With {_WORTH[0]} to "
+        f"{_WORTH[1]} effective draws a "
         f"transition that is {rounded(_WORTH[0] * _speed(wide))} to "
         f"{rounded(_WORTH[1] * _speed(wide))} of them a second, to be held against those of NUTS."
     )
@@ -133,7 +135,7 @@ def _in_windows(single: WindowCost, wide: WindowCost) -> str:
 def _step_by_step(single: WindowCost) -> str:
     """The chain step by step, and when NUTS, of which docs/hmc.md has the measurements."""
     choice = (
-        f"Take pymc_deer.sample(kernel='hmc', backend={single.backend!r}, window=1) on "
+        f"Take pymc_deer.sample(backend={single.backend!r}, window=1) on "
         f"{single.device}: no window is faster than the chain step by step. Where R-hat stays "
         "above 1.01 in another parametrisation too, try plain NUTS, pm.sample(): it finds the "
         "length of each path anew. docs/hmc.md compares the two."

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import numpy as np
 from pymc.model import Model
 from pymc.progress_bar.progress import ProgressBarOptions
+from pymc.util import is_transformed_name
 from pytensor.graph.basic import Variable
 from pytensor.tensor.basic import as_tensor_variable
 
@@ -141,6 +142,16 @@ def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> Non
             _refuse_start(name, start, variables[name].type.shape)
 
 
+def starts_by_name(initvals: Any) -> Any:
+    """The same, where variables that are given by themselves are given by their names.
+
+    They may be those of the model that this one was made of, as by `pm.observe`.
+    """
+    if isinstance(initvals, dict):
+        return {getattr(variable, "name", variable): start for variable, start in initvals.items()}
+    return initvals and [starts_by_name(one) for one in initvals]
+
+
 def _refuse_start(name: str, start: Any, shape: tuple[int | None, ...]) -> None:
     """Refuse what is no start, or has another shape than the variable, None being any length."""
     if start is None or isinstance(start, Variable):
@@ -268,6 +279,12 @@ def refuse_names(model: Model, var_names: Sequence[str] | None, store: Any) -> N
             raise ModelError(
                 f"sample: draws have a dimension called {name}, so that no variable can be. Give "
                 "it another name."
+            )
+    for name in recorded:
+        if is_transformed_name(name):
+            raise ModelError(
+                f"sample: PyMC takes {name} for the values of a transformed variable, which are no "
+                "draws. Give it a name that does not end with __."
             )
     for names in (recorded, observed, given):
         # Within a group, what is called as a dimension is taken for its coordinates.

@@ -34,6 +34,7 @@ from pymc_deer.sampling.arguments import (
     refuse_unknown_names,
     refuse_unknown_terms,
     run_path,
+    starts_by_name,
 )
 from pymc_deer.sampling.attributes import all_attrs, fixed_attrs
 from pymc_deer.sampling.checkpoint import Checkpoint
@@ -43,7 +44,7 @@ from pymc_deer.sampling.memory_recorder import MemoryRecorder
 from pymc_deer.sampling.phases import Phases
 from pymc_deer.sampling.progress import StretchProgress
 from pymc_deer.sampling.recorder import Ending, Recorder, Values, traced
-from pymc_deer.sampling.settings import DRAWS, Settings
+from pymc_deer.sampling.settings import CHAINS, DRAWS, Settings
 from pymc_deer.sampling.shared_step import make_step, within_memory
 from pymc_deer.sampling.store_recorder import RunPlace, StoreRecorder
 from pymc_deer.start import find_starts
@@ -64,7 +65,7 @@ def sample(
     *,
     kernel: Kernel = "hmc",
     tune: int | None = None,
-    chains: int = 4,
+    chains: int | None = CHAINS,
     cores: int | None = None,
     devices: Any = None,
     model: Model | None = None,
@@ -94,12 +95,11 @@ def sample(
         the run was last to have. It may go on to more.
     kernel
         ``"hmc"``, the default, for :class:`DeerHMC`; ``"mala"`` for :class:`DeerMALA`, whose
-        transitions are of one leapfrog step. The default makes more effective draws a second on all
-        models that ``docs/benchmarks.md`` has beside other samplers.
+        transitions are of one leapfrog step. ``docs/benchmarks.md`` has the two beside each other.
     tune
         Recorded draws of warm-up; 1000 by default.
     chains
-        Number of chains C; 4 by default.
+        Number of chains C; 4 by default, and for None.
     cores
         Chains that run at the same time on a CPU, each in a thread; None for as many as there are
         cores, or as BLAS may have threads, and for one where `multiprocessing` has started this
@@ -164,7 +164,7 @@ def sample(
         DRAWS if draws is None else draws,
         kernel,
         tune,
-        chains,
+        CHAINS if chains is None else chains,
         var_names,
         random_seed,
         discard_tuned_samples,
@@ -268,6 +268,7 @@ def _begun(
     """A run from its start."""
     model = given_model(model, "sample")
     refuse_to_begin(model, initvals, settings.chains, store)
+    initvals = starts_by_name(initvals)
     refuse_unknown_names(settings.var_names, model)
     refuse_sparse_data(model)
     refuse_names(model, settings.var_names, store)

@@ -3,6 +3,7 @@
 import logging
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from pymc_deer.sampling.recorder import Ending, Piece, Recorder, Values
 from pymc_deer.sampling.settings import Settings
 from pymc_deer.stats import STATS
 from pymc_deer.status import OptionError, terms_failed
+from pymc_deer.warning_filters import own_filters
 
 _log = logging.getLogger("pymc.deer")
 _TERMS = ("log_likelihood", "log_prior")
@@ -90,7 +92,8 @@ class MemoryRecorder(Recorder):
             elif not isinstance(error, KeyboardInterrupt):
                 raise
             # A first interrupt waits for draws that are made, as while they are recorded.
-            return self._converted(_without_terms(kwargs), ending)
+            # What PyMC logs it has logged.
+            return self._converted(_without_terms(kwargs), replace(ending, quiet=True))
 
     def _converted(self, kwargs: dict[str, Any], ending: Ending) -> DataTree:
         return inference_data(
@@ -127,7 +130,7 @@ def template(values: Values, settings: Settings, idata_kwargs: dict[str, Any]) -
     for trace in traces:
         trace.end(n_tune + 1)
     try:
-        with warnings.catch_warnings():
+        with own_filters():
             # ArviZ takes it for a mistake if there are more chains than draws.
             warnings.filterwarnings("ignore", "Found chain dimension", UserWarning)
             return inference_data(

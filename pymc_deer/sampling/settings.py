@@ -12,7 +12,7 @@ from pymc_deer.options import OPTIONS, BackendName, Options, is_integer, listed,
 from pymc_deer.status import OptionError, invalid_option
 from pymc_deer.sweep import Kernel
 
-DRAWS = 1000
+DRAWS, CHAINS = 1000, 4
 """Of each chain, if nothing else is said."""
 
 
@@ -36,7 +36,7 @@ class Settings:
     draws: int = DRAWS
     kernel: Kernel = "hmc"
     tune: int | None = None
-    chains: int = 4
+    chains: int = CHAINS
     var_names: Sequence[str] | None = None
     random_seed: Any = None
     discard_tuned_samples: bool = True

@@ -22,7 +22,7 @@ from pymc_deer.sampling.inference_data import check_convergence, some_draws
 from pymc_deer.sampling.memory_recorder import template
 from pymc_deer.sampling.phases import Phases
 from pymc_deer.sampling.recorder import Ending, Piece, Recorder, Values
-from pymc_deer.status import OptionError
+from pymc_deer.status import ModelError, OptionError
 from pymc_deer.store import DrawStore, open_store
 from pymc_deer.uninterrupted import uninterrupted
 
@@ -163,6 +163,7 @@ class StoreRecorder(Recorder):
     ) -> "StoreRecorder":
         """A store for a run that has not made a draw."""
         layout = template(values, checkpoint.settings, idata_kwargs)
+        _refuse_lengths(layout, values)
         sizes = _by_group(layout.children, _sizes(checkpoint))
         rows = values.rows_per_block
         store = uninterrupted(partial(DrawStore.create, place.path, layout, sizes, rows))
@@ -271,6 +272,26 @@ def _nearest(path: Path) -> Path:
             place.lstat()
             return place
     return path
+
+
+def _refuse_lengths(layout: DataTree, values: Values) -> None:
+    """Refuse what has a dimension in common with others, and is not as long.
+
+    In memory, where all draws are put together at once, the shorter ones are filled up with NaN.
+
+    Raises
+    ------
+    ModelError
+        Naming the first.
+    """
+    for name, variable in layout["posterior"].data_vars.items():
+        own = tuple(values.shapes[str(name)])
+        if own != variable.shape[2:]:
+            lengths = dict(zip(variable.dims[2:], variable.shape[2:], strict=True))
+            raise ModelError(
+                f"sample(store=...): {name} is of shape {own}, and its dimensions are of other "
+                f"lengths, {lengths}. Give it other dims."
+            )
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 import pymc as pm
+import pymc.dims as pmd
 import pytensor
 import pytensor.tensor as pt
 import pytest
@@ -525,6 +526,16 @@ def with_zarr(version: str, arguments: Mapping[str, str]) -> Trigger:
     return trigger
 
 
+def with_a_name_of_values() -> None:
+    pm.Deterministic("x_raw__", pm.Normal("x") ** 2)
+
+
+def with_differences() -> None:
+    pm.Data("time", np.arange(5.0), dims="t")
+    x = pm.Normal("x", dims="t")
+    pm.Deterministic("changes", x[1:] - x[:-1], dims="t")
+
+
 def of_several_types() -> None:
     pm.modelcontext(None).add_coord("kind", ["a", None])
     pm.Normal("x", dims="kind")
@@ -538,6 +549,14 @@ def half_set_anew(name: str = "covariate") -> pm.Model:
         observed = pm.Data("observed", np.ones(5))
         pm.Normal("y", slope * covariate + intercepts[group], observed=observed)
         pm.set_data({name: np.zeros(7, model[name].dtype)})
+    return model
+
+
+def half_set_anew_by_name() -> pm.Model:
+    with pm.Model(coords={"i": range(5)}) as model:
+        covariate, observed = (pmd.Data(name, np.ones(5), dims="i") for name in ("x", "observed"))
+        pmd.Normal("y", pmd.Normal("slope") * covariate, observed=observed)
+        pm.set_data({"x": np.zeros(7)}, coords={"i": range(7)})
     return model
 
 
@@ -746,6 +765,29 @@ def missing_and_censored() -> None:
         pm.Censored("y", pm.Normal.dist(pm.Normal("x")), lower=-1, upper=1, observed=data)
 
 
+def by_formula(formula: Callable[[Any], Any]) -> None:
+    """Its density is what PyMC derives of it."""
+    normal = lambda mu, size: formula(pm.Normal.dist(mu, size=size))  # noqa: E731
+    pm.CustomDist("x", pm.Normal("mu"), dist=normal)
+
+
+def clipped(x: Any) -> Any:
+    return pm.math.clip(x, -1.0, 1.0)
+
+
+def censored_by_name() -> None:
+    pmd.Censored("x", pmd.Normal.dist(), lower=-1.0, upper=1.0)
+
+
+by_formulas = (
+    *(
+        partial(by_formula, formula)
+        for formula in (clipped, pt.round, partial(pt.maximum, 0.0), partial(pt.minimum, 0.0))
+    ),
+    censored_by_name,
+)
+
+
 def extended(by: Callable[[Any], object]) -> Trigger:
     """The mistake is made after the step."""
 
@@ -832,6 +874,9 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     ),
     "`DeerHMC`: `path_length` not positive, not finite or not a number": each(
         "path_length", "auto", *NOT_POSITIVE
+    ),
+    "`DeerHMC`: `path_length` shorter than two of the `step_size` beside it": made(
+        step_size=0.5, path_length=0.75
     ),
     "`DeerHMC`: both `n_leapfrog` and `path_length`": made(n_leapfrog=4, path_length=1.5),
     "`probes` not an integer from 1 to 64": each("probes", None, 65, "auto", *NOT_COUNTS),
@@ -1111,6 +1156,11 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         together(model=model_of(lambda: pm.Normal("draw"))()),
         together(model=model_of(lambda: pm.Deterministic("chain", pm.Normal("x")))()),
     ),
+    "`sample` of a model with a variable called as PyMC calls values of transformed ones, such as "
+    "`x_raw__`": (
+        together(model=model_of(lambda: pm.Normal("x_raw__"))()),
+        together(model=model_of(with_a_name_of_values)(), var_names=["x_raw__"]),
+    ),
     "`sample` of a model with a variable called as an axis without a name of another, such as "
     "`x_dim_0` beside a vector `x`": tuple(
         together(model=model_of(build)())
@@ -1150,6 +1200,10 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
         )
     ),
     "`sample` of a model with sparse `pm.Data`": together(model=model_of(with_sparse_data)()),
+    "`sample(store=...)` of a variable that is not as long as a dimension of its, such as "
+    "differences along time": with_place(
+        Path.exists, store="new", model=model_of(with_differences)()
+    ),
     "`sample(store=...)` of a model whose coordinates are of several types": with_place(
         Path.exists, store="new", model=model_of(of_several_types)()
     ),
@@ -1228,8 +1282,10 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "`pm.Minibatch`, or other random numbers in logp": made(model_of(some_of_the_data)),
     "NaN among the parameters of a prior": made(model_of(nan_in_a_prior)),
     "`pm.Simulator`": made(model_of(simulated)),
-    "a free variable that is censored, or a mixture with a single value, as hurdles are": tuple(
-        made(model_of(build)) for build in (censored, spike_and_slab, hurdle, missing_and_censored)
+    "a free variable that is censored, clipped or rounded, or a mixture with a single value, as "
+    "hurdles are": tuple(
+        made(model_of(build))
+        for build in (censored, spike_and_slab, hurdle, missing_and_censored, *by_formulas)
     ),
     "a variable or Potential that the model has come to have since the step was made, or that is "
     "not of the nested model in whose context it was": (
@@ -1259,6 +1315,7 @@ CASES: dict[str, tuple[Trigger, ...] | Trigger] = {
     "NaN in `pm.Data`": made(model_of(lambda: pm.Data("d", np.array([1.0, np.nan])))),
     "`pm.Data` whose shapes do not fit each other, as when one of two was set anew": (
         made(half_set_anew),
+        made(half_set_anew_by_name),
         together(model=half_set_anew()),
         together(model=half_set_anew("group")),
         profiled(half_set_anew),

@@ -13,7 +13,7 @@ from pymc.step_methods.compound import CompoundStep
 
 from pymc_deer import DeerHMC, DeerMALA, resume
 from pymc_deer.examples import eight_schools
-from pymc_deer.status import OptionError
+from pymc_deer.status import ModelError, OptionError
 from pymc_deer.step import DeerStep
 from tests.support import BACKENDS, SAMPLERS, sample
 
@@ -97,6 +97,45 @@ def test_a_state_of_another_step_leaves_the_step_as_it_is() -> None:
     with pytest.raises(OptionError, match=r"state must be a value of sampling_state of a DeerMALA"):
         resume(step, other.sampling_state)
     assert step.record is before
+
+
+def made_for_data() -> DeerStep:
+    """For so many rows, sorted by group, that they are gone through in another order."""
+    rng, n = np.random.default_rng(0), 4096
+    with pm.Model():
+        x = pm.Data("x", rng.normal(size=n))
+        means = pm.Normal("means", shape=8)
+        group = np.sort(rng.integers(0, 8, n))
+        pm.Normal("y", means[group] + x, 30.0, observed=rng.normal(size=n))
+        step = DeerMALA(backend=BACKENDS[0], window=1, step_size=0.3)
+    assert isinstance(step, DeerMALA)
+    return step
+
+
+def test_a_model_that_says_more_than_it_did_is_refused() -> None:
+    step = made_for_data()
+    stored = {TUNE + 9: b""}
+    states_of(step, stored)
+    state, _ = cloudpickle.loads(stored[TUNE + 9])
+    with step.model:
+        pm.Potential("more", -step.model["means"].sum())
+    with pytest.raises(ModelError, match=r"^more: in the model, and no part of the log-density"):
+        resume(step, state)
+
+
+def test_data_that_are_written_to_in_place_are_those_of_what_comes() -> None:
+    step, found = made_for_data(), []
+    stored = {TUNE + 9: b""}
+    states_of(step, stored)
+    packed = cloudpickle.loads(stored[TUNE + 9])
+    data = step.model["x"]
+    found.append(resume(step, *packed)["posterior"]["means"])
+    data.get_value(borrow=True)[:2000] += 5.0
+    found.append(resume(step, *packed)["posterior"]["means"])
+    with step.model:
+        pm.set_data({"x": data.get_value()})
+    assert_array_equal(found[1], resume(step, *packed)["posterior"]["means"])
+    assert not np.array_equal(*found)
 
 
 def test_a_state_in_another_precision_is_refused() -> None:

@@ -588,6 +588,18 @@ def test_a_start_of_what_follows_from_others_is_ignored() -> None:
         assert_allclose(idata["posterior"]["mu"].values[:, 0], 1.0, atol=1e-9)
 
 
+def test_starts_may_be_of_variables_of_the_model_that_this_one_was_made_of() -> None:
+    with pm.Model() as whole:
+        s = pm.HalfNormal("s")
+        pm.Normal("y", 0.0, s)
+    model = pm.observe(whole, {"y": 1.0})
+    frozen = {"step_size": 1e-12, "metric": np.ones(1), "steps_per_draw": 1, "tune": 0, "draws": 3}
+    values = whole.rvs_to_values[s]
+    for initvals in ({s: 2.0}, [{s: 2.0}, {values: np.log(2.0)}], {values: np.log(2.0)}):
+        idata = together(model, initvals=initvals, chains=2, **frozen)
+        assert_allclose(idata["posterior"]["s"].values[:, 0], 2.0, atol=1e-9)
+
+
 def test_starts_are_named_with_or_without_the_models_prefix() -> None:
     with pm.Model(name="sub") as model:
         pm.HalfNormal("s")
@@ -801,13 +813,14 @@ def test_draws_outlive_terms_that_cannot_be_computed(
 
     monkeypatch.setattr("pymc.stats.log_density.compute_log_likelihood", failing)
     asked = {"log_likelihood": True, "log_prior": True}
-    with caplog.at_level(logging.WARNING):
-        idata = together(linear(), draws=7, idata_kwargs=asked)
+    caplog.set_level(logging.INFO, logger="pymc")
+    idata = together(linear(), draws=7, idata_kwargs=asked, quiet=False)
     assert idata["posterior"].sizes["draw"] == 7
     assert not {"log_likelihood", "log_prior"} & set(idata.children)
     messages = [record.message for record in caplog.records]
     told = [text for text in messages if "without log_likelihood and log_prior" in text]
     assert [type(error).__name__ in text for text in told] == [True]
+    assert sum(" took " in text for text in messages) <= 1, "PyMC tells it once"
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import subprocess
 import sys
 
 import pytest
@@ -29,10 +30,12 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def ours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker process, whose JAX may be imported already; or a process without JAX so far."""
     if request.param == "worker":
-        monkeypatch.setitem(sys.modules, "jax", object())  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "jax._src", object())  # type: ignore[arg-type]
         monkeypatch.setattr(multiprocessing, "parent_process", object)
     else:
-        monkeypatch.delitem(sys.modules, "jax", raising=False)
+        # As behind `import arviz`, which has it imported when it is used.
+        monkeypatch.setitem(sys.modules, "jax", object())  # type: ignore[arg-type]
+        monkeypatch.delitem(sys.modules, "jax._src", raising=False)
         monkeypatch.setattr(multiprocessing, "parent_process", lambda: None)
 
 
@@ -49,10 +52,20 @@ def test_what_the_user_set_stands(ours: None, name: str, monkeypatch: pytest.Mon
 
 
 def test_a_process_that_uses_jax_otherwise_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jax", object())  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "jax._src", object())  # type: ignore[arg-type]
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: None)
     share_gpu_memory()
     assert PREALLOCATE not in os.environ
+
+
+def test_who_imports_arviz_has_not_imported_jax() -> None:
+    code = (
+        "import arviz, sys, pymc_deer.backends as backends; backends._PLUGINS = (); "
+        "print(backends.resolve_backend('auto'), 'jax._src' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert printed.split() == ["numba", "False"]
 
 
 def test_jax_knows_these_names() -> None:
