@@ -13,6 +13,8 @@ from functools import partial
 from unittest.mock import patch
 
 import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 
 from pymc_deer import noise, noise_numba
 from pymc_deer.backends import numba_mode
@@ -34,8 +36,22 @@ NAMES = (
     *("item_response", "student_t_regression", "negative_binomial_regression", "hsgp_regression"),
     *("ordered_logistic", "marginal_mixture", "logistic_10k", "hierarchical_logistic"),
 )
+
+
+def categorical() -> pm.Model:
+    """5000 outcomes, each one of four, by five covariates."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(5000, 5)), rng.integers(0, 4, 5000)
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", shape=(5, 3))
+        eta = pt.concatenate([pt.zeros((len(x), 1)), pt.dot(x, slopes)], axis=1)
+        pm.Categorical("y", logit_p=eta, observed=y)
+    return model
+
+
 MODELS = {name: BUILDS[name] for name in NAMES} | {
-    "logistic, 100 groups": partial(regression, 10_000, 100, "bernoulli")
+    "logistic, 100 groups": partial(regression, 10_000, 100, "bernoulli"),
+    "categorical": categorical,
 }
 NORMALS = (4096, 10)
 
@@ -48,6 +64,7 @@ def pytensors_loops() -> Iterator[None]:
         patch.object(numba_mode, "keeps_scalar", lambda node: False),
         patch.object(groups, "_is_function", lambda node: False),
         patch.object(short_axes, "_ends_short", lambda shape: False),
+        patch.object(short_axes, "_OWN_FUNCTIONS", ()),
     ):
         yield
 
