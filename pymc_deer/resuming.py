@@ -46,6 +46,8 @@ def resume(
     OptionError
         If the state is of another step, or was taken before the first draw or after the last, or
         `point` is needed or has other variables or shapes.
+    ModelError
+        If the model says more of the step's variables than it did when the step was made.
     """
     if isinstance(step, str | PathLike):
         raise OptionError(
@@ -66,7 +68,7 @@ def resume(
     _refuse_other(step, state)
     for method in methods:
         if isinstance(method, DeerStep):
-            method.look_again()
+            method.take_model_as_it_is()
     step.sampling_state = state
     if deer.fresh:
         raise OptionError(

@@ -211,13 +211,13 @@ class DeerStep(BlockedStep):
         """Begin a chain: new random streams and an untouched warm-up."""
         if tune < 0:
             raise invalid_option("pm.sample", "tune", tune, "an integer of at least 0")
-        self.look_again()
+        self.take_model_as_it_is()
         super().setup_chain(rng, tune, draws)
         self.record = self.new_record(self.rng, tune, draws)
         self.tune = tune > 0
         self.fresh = True
 
-    def look_again(self) -> None:
+    def take_model_as_it_is(self) -> None:
         """Go on with the model and the data as they are now.
 
         Raises

@@ -1,4 +1,4 @@
-"""Warnings that nobody is to see, of what others warn of without need."""
+"""Filters of warnings, set by one thread at a time."""
 
 import warnings
 from collections.abc import Iterator

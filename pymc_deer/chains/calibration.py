@@ -80,8 +80,8 @@ def rule_windows_out(solver: Solver, params: Sequence[np.ndarray]) -> Calibratio
     if gain >= _LEAST_WORK:
         return None
     reason = (
-        f"Windows evaluate at least {_LEAST_WORK} times the gradients of the sequential chain, and "
-        f"here a batch of this model can be at most {gain:.0f} times cheaper a state."
+        f"Wide windows evaluate at least {_LEAST_WORK} times the gradients of the sequential "
+        f"chain, and here a batch of this model can be at most {gain:.0f} times cheaper a state."
     )
     return _step_by_step(reason)
 

@@ -121,12 +121,18 @@ def _none_runs(measured: Collection[str]) -> str:
 
 
 def _in_windows(single: WindowCost, wide: WindowCost) -> str:
+    if wide.device == CPU:
+        # There windows are none unless they are asked for.
+        choice = f"Take {wide.call} on {wide.device}: it makes"
+    else:
+        choice = (
+            f"Take pymc_deer.sample(backend={wide.backend!r}) on {wide.device}, which measures "
+            f"windows of DeerHMC for the run at hand. Of DeerMALA, {wide.call} makes"
+        )
     return (
-        f"Take pymc_deer.sample(backend={wide.backend!r}) on {wide.device}, which measures windows "
-        f"of DeerHMC for the run at hand. Of DeerMALA, {wide.call} makes {rounded(_speed(wide))} "
-        f"transitions a second, {rounded(_speed(wide) / _speed(single))} times those of the "
-        f"fastest chain step by step ({single.backend} on {single.device}). With {_WORTH[0]} to "
-        f"{_WORTH[1]} effective draws a "
+        f"{choice} {rounded(_speed(wide))} transitions a second, "
+        f"{rounded(_speed(wide) / _speed(single))} times those of the fastest chain step by step "
+        f"({single.backend} on {single.device}). With {_WORTH[0]} to {_WORTH[1]} effective draws a "
         f"transition that is {rounded(_WORTH[0] * _speed(wide))} to "
         f"{rounded(_WORTH[1] * _speed(wide))} of them a second, to be held against those of NUTS."
     )

@@ -130,8 +130,7 @@ def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> Non
     variables = {**model.named_vars, **sampled}
     # In a model with a prefix, variables may be called without it.
     variables |= {model.name_of(name): variable for name, variable in variables.items()}
-    # Variables that are given by themselves count by their names.
-    given = [(getattr(k, "name", k), start) for one in of_each for k, start in (one or {}).items()]
+    given = [pair for one in of_each for pair in (starts_by_name(one) or {}).items()]
     if unknown := [str(name) for name in dict(given) if name not in variables]:
         raise OptionError(
             f"sample(initvals=...): the model has no {', '.join(unknown)}; its free variables are "

@@ -285,7 +285,7 @@ class Warmup:
         if learned is not None:
             self.path, self.tuned_steps_per_draw = learned.path, learned.steps_per_draw
             changed = self.adapts_metric and self.stretch.ends_window
-            changed = changed or learned.target != self.target
+            changed = changed or learned.target != self.target or self._has_sought
             was = self.tuning
             is_learnt = self.adapts_metric and learned.metric is not was.metric
             standardized = was.standardized or is_learnt
@@ -299,6 +299,12 @@ class Warmup:
         self.position, self.accepted, self.seen = 0, 0.0, 0
         averaging = self.dual_averaging
         self.go_on_with(self.tuning.step_size if averaging is None else averaging.current)
+
+    @property
+    def _has_sought(self) -> bool:
+        """Whether the last window has ended, and its average may be beside a high target."""
+        settles = self.stretch.ends_window and not self.schedule[self.done + 1].explores
+        return settles and self.dual_averaging is not None and self.dual_averaging.exaggerates
 
     @property
     def _descends(self) -> bool:

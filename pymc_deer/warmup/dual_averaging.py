@@ -51,6 +51,11 @@ class DualAveraging:
         """Step size to keep."""
         return exp(self.log_average)
 
+    @property
+    def exaggerates(self) -> bool:
+        """Whether :meth:`seek` makes errors on one side larger than they are."""
+        return 1.0 - self.target < _LARGE_ERROR
+
     def seek(self, acceptance_rate: float, n: int, used: float) -> None:
         """Behind a stretch of n transitions, with a step size that is not always the current one.
 

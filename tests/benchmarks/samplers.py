@@ -200,6 +200,7 @@ GPU = ("deer_hmc_256", "numpyro", "blackjax_nuts", "blackjax_chees")
 GPU_FEW = ("numpyro", "blackjax_nuts")
 """Others on a GPU; the second without those of hundreds of chains."""
 IMPORTED = {"nutpie": "nutpie"}
-"""What a sampler's process imports before it is asked: no import is part of a run."""
+"""What a sampler's process imports before it is asked: of others no import is part of a run. Ours
+import JAX within theirs, as for users."""
 USES_JAX = ("numpyro", "blackjax_nuts", "blackjax_mala", "blackjax_chees")
 """Samplers for which a CPU is to look like one device a chain, as PyMC has it."""

@@ -27,7 +27,6 @@ RATIOS: dict[str, tuple[str, str, str]] = {
     "DeerHMC in windows / NumPyro": ("deer_hmc_windows", "numpyro", "ess_per_s"),
     "DeerMALA in windows / BlackJAX": ("deer_mala_windows", "blackjax_nuts", "ess_per_s"),
     "DeerHMC in windows / BlackJAX": ("deer_hmc_windows", "blackjax_nuts", "ess_per_s"),
-    "DeerHMC in windows / ChEES-HMC": ("deer_hmc_windows", "blackjax_chees", "ess_per_s"),
     "DeerHMC / ChEES-HMC, 256 chains": ("deer_hmc_256", "blackjax_chees", "ess_per_s"),
     "sequential / nutpie, time per gradient": (
         *("deer_sequential_numba", "nutpie", "us_per_gradient"),

@@ -864,6 +864,15 @@ def test_with_a_metric_that_stays_the_step_size_is_averaged_over_all_of_warmup()
     assert warmup.dual_averaging.count == len(warmup.schedule)
 
 
+def test_a_high_rate_is_met_with_a_metric_that_stays() -> None:
+    """Of the averages before the last stretches, which are beside it, none is left."""
+    warmup = new_warmup(400, factor=np.full(SIZE, 3.0), target=TargetAccept(0.95))
+    warmup.begin_at(0.05)
+    drive(warmup)
+    assert warmup.dual_averaging is not None
+    assert warmup.dual_averaging.count == sum(not s.explores for s in warmup.schedule) > 1
+
+
 def test_a_copy_learns_without_the_others_knowing() -> None:
     warmup = new_warmup(400)
     drive(warmup.copy())

@@ -254,6 +254,10 @@ def test_ratios_are_those_of_neighbours_in_time():
     assert tables.geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
 
 
+COLD = {"compiling": 9.0, "sampling": 20.0, "total": 30.0}
+WARM = {"compiling": 1.0, "sampling": 10.0, "total": 12.0}
+
+
 def test_what_counts_compilation_is_of_the_first_run():
     run = run_of(independent(4, 1000))
     cold, warm = ({"status": "ok", **figures(replace(run, **of), 1)} for of in (COLD, WARM))
@@ -267,10 +271,6 @@ def test_what_counts_compilation_is_of_the_first_run():
     assert tables.paired(
         rows, ("eight_schools", 4), "nutpie", "deer_hmc", "seconds_to_converge"
     ) == pytest.approx(5.0)
-
-
-COLD = {"compiling": 9.0, "sampling": 20.0, "total": 30.0}
-WARM = {"compiling": 1.0, "sampling": 10.0, "total": 12.0}
 
 
 @pytest.mark.usefixtures("compiled_quickly")

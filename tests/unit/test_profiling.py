@@ -187,6 +187,7 @@ def test_numba_alone_is_taken_step_by_step() -> None:
 def test_a_window_must_beat_the_clocks_noise(gain: float, chosen: str) -> None:
     text = recommend([single(), wide(gain * 1e6 / LARGE)], ELEMENTWISE, "float64")
     assert chosen in text.split(": ")[0]
+    assert "pymc_deer.sample(backend='jax') on" not in text, "which has no windows on a CPU"
 
 
 def test_windows_on_a_gpu_are_taken_where_they_are_fastest() -> None:
