@@ -112,6 +112,11 @@ def refuse_no_progressbar(progressbar: Any) -> None:
 def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> None:
     """Refuse what no run can begin with, before anything is compiled.
 
+    Parameters
+    ----------
+    initvals
+        By name, as :func:`starts_by_name` has them.
+
     Raises
     ------
     OptionError
@@ -130,7 +135,7 @@ def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> Non
     variables = {**model.named_vars, **sampled}
     # In a model with a prefix, variables may be called without it.
     variables |= {model.name_of(name): variable for name, variable in variables.items()}
-    given = [pair for one in of_each for pair in (starts_by_name(one) or {}).items()]
+    given = [pair for one in of_each for pair in (one or {}).items()]
     if unknown := [str(name) for name in dict(given) if name not in variables]:
         raise OptionError(
             f"sample(initvals=...): the model has no {', '.join(unknown)}; its free variables are "
@@ -144,11 +149,12 @@ def refuse_to_begin(model: Model, initvals: Any, chains: int, store: Any) -> Non
 def starts_by_name(initvals: Any) -> Any:
     """The same, where variables that are given by themselves are given by their names.
 
-    They may be those of the model that this one was made of, as by `pm.observe`.
+    They may be those of the model that this one was made of, as by `pm.observe`. What are no starts
+    stays as it is.
     """
     if isinstance(initvals, dict):
         return {getattr(variable, "name", variable): start for variable, start in initvals.items()}
-    return initvals and [starts_by_name(one) for one in initvals]
+    return [starts_by_name(one) for one in _listed(initvals)] or initvals
 
 
 def _refuse_start(name: str, start: Any, shape: tuple[int | None, ...]) -> None:

@@ -267,8 +267,8 @@ def _begun(
 ) -> Run:
     """A run from its start."""
     model = given_model(model, "sample")
-    refuse_to_begin(model, initvals, settings.chains, store)
     initvals = starts_by_name(initvals)
+    refuse_to_begin(model, initvals, settings.chains, store)
     refuse_unknown_names(settings.var_names, model)
     refuse_sparse_data(model)
     refuse_names(model, settings.var_names, store)
